@@ -1,4 +1,4 @@
-"""Which of the ways to pay that a server offers is taken: the first that is understood and allowed. And its words for people."""
+"""The choice among the ways to pay that a server offers: the first that is understood and allowed. And its words for people."""
 
 from __future__ import annotations
 
@@ -34,16 +34,15 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
     seconds: int  # for how long what is signed is good
 
 
-class _Unfit(Exception):
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.hint = hint
+class _Unfit(CannotPay):
+    """A way to pay that is not taken."""
 
 
 def choose(
     challenge: Mapping[str, Any], policy: SpendPolicy, change: Changing, *, deposit: Micros | None = None
 ) -> Purchase:
-    """`deposit`: what is to be put on a balance, to the unit. None: it is a call. Raises `CannotPay` with what is in the way of each."""
+    """Choose a way to pay. `deposit`: what is to be put on a balance, to the unit. None: it is a call. Raises `CannotPay` with what is in
+    the way of each."""
     version = challenge.get("x402Version")
     accepts: object = challenge.get("accepts")
     if type(version) is not int or version not in (V1, V2) or not isinstance(accepts, list) or not accepts:
@@ -62,7 +61,7 @@ def choose(
 
 
 def in_words(purchase: Purchase, what: str) -> str:
-    """`$0.02 to 0x1234…abcd on Base Sepolia (a test network) for the tool …`"""
+    """Return `$0.02 to 0x1234…abcd on Base Sepolia (a test network) for the tool …`."""
     network = purchase.network
     where = f"{network.title} (a test network)" if network.testnet else network.title
     return f"{shown(purchase.amount)} to {shortened(purchase.payee)} on {where} for {what[:_WHAT_CHARACTERS]}"
@@ -82,15 +81,14 @@ def _purchase(
     if network is None:
         raise _Unfit(f"the network “{found.network[:40]}” is not known here")
     if network.caip2 not in policy.networks:
-        raise _Unfit(
-            f"on {network.title} nothing may be paid", change("network", network.v1_name or network.caip2)
-        )
+        hint = change("network", network.v1_name or network.caip2)
+        raise _Unfit(f"on {network.title} nothing may be paid", hint=hint)
     token = policy.token(network.caip2, found.asset)
     if token is None:
         raise _Unfit(f"the worth of the token {found.asset[:42]} on {network.title} is not known here")
     payee = _payee(found.pay_to)
     if policy.payees is not None and payee.lower() not in policy.payees:
-        raise _Unfit(f"{payee} is not among those who may be paid", change("payee", payee))
+        raise _Unfit(f"{payee} is not among those who may be paid", hint=change("payee", payee))
     amount = _amount(found, token)
     _check_amount(amount, policy, change, deposit)
     if found.max_timeout_seconds < SHORTEST_SECONDS:
@@ -112,7 +110,7 @@ def _check_amount(amount: Micros, policy: SpendPolicy, change: Changing, deposit
         if amount > policy.per_call:
             raise _Unfit(
                 f"it costs {shown(amount)}, and a call may cost {shown(policy.per_call)}",
-                change("per-call", shown(amount)),
+                hint=change("per-call", shown(amount)),
             )
         return
     if amount != deposit:
@@ -121,7 +119,7 @@ def _check_amount(amount: Micros, policy: SpendPolicy, change: Changing, deposit
     if amount > most:
         raise _Unfit(
             f"{shown(amount)} is to be deposited, and a deposit may be {shown(most)}",
-            change("per-deposit", shown(amount)),
+            hint=change("per-deposit", shown(amount)),
         )
 
 
@@ -146,7 +144,7 @@ def _amount(found: Requirements, token: Asset) -> Micros:
 
 
 def _named(token: Asset, found: Requirements) -> Asset:
-    """The token as its signatures name it. Of the usual ones that is known; a server that says otherwise could not cash them."""
+    """Return the token as its signatures name it. That of a usual one is known; a server that says otherwise could not cash them."""
     name, version = found.extra.get("name"), found.extra.get("version")
     if token.name:
         if (name, version) not in ((None, None), (token.name, token.version)):

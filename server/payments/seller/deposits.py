@@ -176,7 +176,7 @@ class Deposits(PaymentTaking):
         if found.state in ("reserved", "verified"):
             if await self._under_way.wait(found.id, within=WAIT_SECONDS):
                 return None
-            again = await self._store.read(lambda db: payment_rows.find(db, found.id))
+            again = await self._payment(found.id)
             return None if again is None or again.state != found.state else Unpaid(refusal=refusals.IN_FLIGHT)
         known = hmac.compare_digest(found.fingerprint, row.fingerprint) and self._has_key(row)
         return await self._outcome(amount, found.id, fresh=False, known=known)
@@ -186,7 +186,7 @@ class Deposits(PaymentTaking):
     ) -> Deposited | Unpaid:
         """Wait for its outcome, and tell it as far as it is known then."""
         await self._under_way.wait(payment_id, within=WAIT_SECONDS)
-        row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
+        row = await self._payment(payment_id)
         if row is None or row.state in ("settling", "unknown"):
             return Unpaid(refusal=refusals.unknown_outcome(payment_id, self._settlements.ends_at(row)))
         if row.state == "refused":

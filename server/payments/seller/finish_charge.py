@@ -14,12 +14,19 @@ import trio
 
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import SIGNED_RECEIPT
-from server.payments.seller import charge_rows, claims, payment_rows, refusals
+from server.payments.seller import charge_rows, claims, refusals
 from server.payments.seller.charge_rows import Charge, Run
 from server.payments.seller.delivery_receipts import Mark
 from server.payments.seller.payment_rows import PaymentRow
 from server.payments.seller.payment_taking import PaymentTaking
-from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Served, Started
+from server.payments.seller.priced_call import (
+    Earlier,
+    PricedCall,
+    Refusal,
+    Served,
+    Started,
+    earlier_of,
+)
 from server.payments.seller.settlement import SENT_MS, settlement_of
 from server.payments.seller.signed_terms import OFFER_RECEIPT
 from server.payments.x402.in_band import RECEIPT_KEY
@@ -60,14 +67,7 @@ class FinishCharge(PaymentTaking):
                 await self._charge_wallet(started, sealed)
             self._settlements.counts.charge(started.charge.how)
             meta = self._meta_of(started.charge, started.settlement)
-            earlier = Earlier(
-                charge_id=started.id,
-                answer=answer,
-                keyed=started.charge.keyed,
-                keeps_ms=started.keeps_ms,
-                on_chain=started.charge.payment_id is not None,
-                meta=meta,
-            )
+            earlier = earlier_of(started.charge, started.offer, answer, meta)
             return Served(charge_id=started.id, meta=meta)
         except claims.NotClaimed:
             # This process was cut off for so long that others have let its calls go: whoever makes the call again is served by any of them.
@@ -76,14 +76,13 @@ class FinishCharge(PaymentTaking):
             self._under_way.end(started.id, earlier)
 
     async def _charge_wallet(self, started: Started, sealed: bytes) -> None:
+        due = not started.paid and started.charge.amount
         job = partial(
             claims.finish,
             run=self._run(started.id, started.call.call_id),
             answer=sealed,
             books=self._books,
-            movement=None
-            if started.paid or not started.charge.amount
-            else claims.charge_of_wallet(started.charge),
+            movement=claims.charge_of_wallet(started.charge) if due else None,
             now=self._clock(),
         )
         with trio.CancelScope(shield=True):
@@ -117,7 +116,7 @@ class FinishCharge(PaymentTaking):
                 raise
             self._settlements.begin(payment_id, until)
             await self._under_way.wait(payment_id, within=SETTLE_SECONDS)
-            row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
+            row = await self._payment(payment_id)
         if started.call.patient:
             row = await self._until_known(payment_id, row)
         if row is None or row.state == "unknown" or row.state == "settling":
@@ -159,7 +158,7 @@ class FinishCharge(PaymentTaking):
         with trio.move_on_after(PATIENT_SECONDS):
             while row is not None and row.state in ("settling", "unknown"):
                 await trio.sleep(LOOK_SECONDS)
-                row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
+                row = await self._payment(payment_id)
         return row
 
     def _undoing(self, charge_id: str, call_id: str, payment_id: str | None) -> Callable[[StoreDb], object]:

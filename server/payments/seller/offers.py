@@ -1,8 +1,7 @@
-"""An offer: what one call of a tool costs a kind of caller, before plans. Known beforehand, or worked out from the call's arguments,
-here or by the agent's own function; where that fails there is no price, and so no call.
+"""Offers: what one call of a tool costs a kind of caller, before plans. Known beforehand, or worked out from the call's arguments, here or
+by the agent's own function; where that fails there is no price, and so no call.
 
-How prices are read from the settings is tool_prices.py's; what a plan makes of an offer, plans.py's.
-"""
+How prices are read from the settings is tool_prices.py's; what a plan makes of an offer, plans.py's."""
 
 from __future__ import annotations
 
@@ -42,30 +41,35 @@ AskAgent: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[str]]
 
 
 class PriceUnknown(Exception):
-    """Nobody can say what the call costs, so it is not run; the text is for the caller."""
+    """A price that nobody can say, so the call is not run; the text is for the caller."""
 
 
 class NoPriceForArguments(PriceUnknown):
-    """The call has no price, and would have none another time: other arguments are what it takes."""
+    """A price that there is none of, nor would be another time: other arguments are what it takes."""
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call costs this kind of caller, before plans."""
+class SaleTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms on which a tool is sold, whatever it costs."""
 
     server: str
     tool: str
-    amount: Micros
-    version: str  # of the price: another text or amount has another
     upfront: bool = False
     dedupe_seconds: int = 0  # a call that was answered stands for the same call for so long
     free_calls: int = 0  # a month, for each wallet
     trial: int = 0  # that succeed, ever
+
+
+class Offer(SaleTerms, frozen=True, kw_only=True):
+    """The price of one call for this kind of caller, before plans."""
+
+    amount: Micros
+    version: str  # of the price: another text or amount has another
     plan_only: bool = False  # it cannot be bought: the amount is 0 and means nothing
     asset: str = ""  # the only one that it may be paid with directly: a symbol or an address, in lower case
 
     @property
     def name(self) -> str:
-        """As plans, meters and accounts name it."""
+        """The name that plans, meters and accounts have for it."""
         return f"{self.server}/{self.tool}"
 
     @property
@@ -74,7 +78,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """As it is written, understood: a fixed amount, or a way to find one."""
+    """A price as it is written, understood: a fixed amount, or a way to find one."""
 
     written: PriceValue
     amount: Micros | None = None
@@ -88,43 +92,37 @@ class ToolPrice(msgspec.Struct, frozen=True, kw_only=True):
         return self.written == PLAN_ONLY
 
 
-class PricedTool(msgspec.Struct, frozen=True, kw_only=True):
+class PricedTool(SaleTerms, frozen=True, kw_only=True):
     """A tool that costs something, at least for some callers."""
 
-    server: str
-    tool: str
     prices: Mapping[str, ToolPrice | None]  # by kind of caller; None: free
     fixed: Mapping[str, Offer]
-    upfront: bool
-    dedupe_seconds: int
-    free_calls: int
-    trial: int
     authored: frozenset[str] = frozenset()  # the kinds of caller whose price is that of the tool's author
 
     def as_agent_says(self, kind: PrincipalKind) -> bool:
-        """Whether what such callers pay follows from what its agent says."""
+        """Return whether what such callers pay follows from what its agent says."""
         word = KIND_OF[kind]
         price = self.prices[word]
         return price is not None and (word in self.authored or price.function != "")
 
     def sold_to(self, kind: PrincipalKind) -> bool:
-        """Whether such callers can pay for a call of it, and have to."""
+        """Return whether such callers can pay for a call of it, and have to."""
         price = self.prices[KIND_OF[kind]]
         return price is not None and not price.plan_only
 
     def static(self, kind: PrincipalKind) -> Offer | None:
-        """None: it is free for such callers, or depends on the arguments (`depends`)."""
+        """Return the offer of every call. None: it is free for such callers, or depends on the arguments (`depends`)."""
         return self.fixed.get(KIND_OF[kind])
 
     def depends(self, kind: PrincipalKind) -> bool:
-        """Whether its price can only be said of a call."""
+        """Return whether its price can only be said of a call."""
         word = KIND_OF[kind]
         return word not in self.fixed and self.prices[word] is not None
 
     async def offer(
         self, kind: PrincipalKind, arguments: Mapping[str, Any], ask_agent: AskAgent
     ) -> Offer | None:
-        """None: this call costs nothing. Raises `PriceUnknown`."""
+        """Return the offer of a call. None: this call costs nothing. Raises `PriceUnknown`."""
         word = KIND_OF[kind]
         if (ready := self.fixed.get(word)) is not None:
             return ready
@@ -164,20 +162,12 @@ class PricedTool(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
     def make(self, price: ToolPrice, amount: Micros) -> Offer:
+        text = msgspec.json.encode([self.server, self.tool, price.written, amount])
+        terms: dict[str, Any] = {name: getattr(self, name) for name in SaleTerms.__struct_fields__}
         return Offer(
-            server=self.server,
-            tool=self.tool,
+            **terms,
             amount=amount,
-            version=_version(self.server, self.tool, price.written, amount),
-            upfront=self.upfront,
-            dedupe_seconds=self.dedupe_seconds,
-            free_calls=self.free_calls,
-            trial=self.trial,
+            version=hashlib.sha256(text).hexdigest()[:_VERSION_CHARACTERS],
             plan_only=price.plan_only,
             asset=price.asset,
         )
-
-
-def _version(server: str, tool: str, written: PriceValue, amount: Micros) -> str:
-    text = msgspec.json.encode([server, tool, written, amount])
-    return hashlib.sha256(text).hexdigest()[:_VERSION_CHARACTERS]

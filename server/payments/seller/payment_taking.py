@@ -164,6 +164,9 @@ class PaymentTaking:
             self._penalties.passed(caller, address)
         return verdict
 
+    async def _payment(self, payment_id: str) -> PaymentRow | None:
+        return await self._store.read(partial(payment_rows.find, payment_id=payment_id))
+
     async def _let_go(self, payment_id: str) -> None:
         job = partial(payment_rows.let_go, payment_id=payment_id)
         with trio.CancelScope(shield=True):

@@ -17,7 +17,7 @@ RETRIES: Final = 3
 
 
 class PricedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls what. `caller` is the principal's key; it is empty where nobody knows who calls until they have paid."""
+    """A call of a priced tool. `caller` is the principal's key; it is empty where nobody knows who calls until they have paid."""
 
     server: str
     tool: str
@@ -36,7 +36,7 @@ class PricedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request brings to the till: a payment, a key of its own for this call."""
+    """The payment, and the key of its own for this call, that a request brings to the till."""
 
     payment: Payment | None = None
     key: str | None = None
@@ -46,7 +46,7 @@ NOTHING_SHOWN: Final = Shown()
 
 
 class Started(msgspec.Struct, kw_only=True):
-    """A charge that was begun: the tool may run. Whoever has it ends it, by `Till.finish` or `Till.release`."""
+    """A charge that was begun: the tool may run. Who has it ends it, by `Till.finish` or `Till.release`."""
 
     charge: Charge
     call: PricedCall
@@ -61,17 +61,17 @@ class Started(msgspec.Struct, kw_only=True):
 
     @property
     def withholds(self) -> bool:
-        """Nothing of the answer is given before the call is done: whoever leaves before that has paid, or spent, nothing."""
+        """Return whether nothing of the answer is given before the call is done: who leaves before that has paid, or spent, nothing."""
         return not self.paid and self.charge.how != "pass"
 
     @property
     def keeps_ms(self) -> int:
-        """How long a fully given answer is given again to the same call."""
+        """The time for which a fully given answer is given again to the same call."""
         return self.offer.dedupe_seconds * 1000
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
-    """The same call was made before, and this was its answer."""
+    """The answer of the same call that was made before."""
 
     charge_id: str
     answer: ToolResult
@@ -81,8 +81,20 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Any] = {}
 
 
+def earlier_of(charge: Charge, offer: Offer, answer: ToolResult, meta: Mapping[str, Any]) -> Earlier:
+    """Return an answer as the same call gets it again."""
+    return Earlier(
+        charge_id=charge.id,
+        answer=answer,
+        keyed=charge.keyed,
+        keeps_ms=offer.dedupe_seconds * 1000,
+        on_chain=charge.payment_id is not None,
+        meta=meta,
+    )
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool was not run, or its answer is withheld. `asks`: what is to be paid goes with it."""
+    """A refusal to run the tool, or to give its answer. `asks`: what is to be paid goes with it."""
 
     reason: str  # a word for programs
     text: str  # for whoever reads: a person, or a model
@@ -105,7 +117,7 @@ class Unpaid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PaidInVain(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that was paid for beforehand has failed: how often it may be made again for nothing, and what the protocol says of its
+    """A call that was paid for beforehand and has failed: how often it may be made again for nothing, and what the protocol says of its
     payment."""
 
     tries: int
@@ -113,14 +125,14 @@ class PaidInVain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeaderSettlement(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a payment that came in a header, for an answer that has headers. `version`: of the payment."""
+    """The settlement of a payment that came in a header, for an answer that has headers. `version`: of the payment."""
 
     settlement: Mapping[str, Any]
     version: int
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer may be given: it is paid for. `meta` goes with it."""
+    """An answer that may be given: it is paid for. `meta` goes with it."""
 
     charge_id: str
     meta: Mapping[str, Any]

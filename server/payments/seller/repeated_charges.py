@@ -18,7 +18,7 @@ from server.payments.seller.charge_rows import Charge
 from server.payments.seller.finish_charge import PATIENT_SECONDS, SETTLE_SECONDS, FinishCharge
 from server.payments.seller.offers import Offer
 from server.payments.seller.payment_rows import PaymentRow, payer_of
-from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Started
+from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Started, earlier_of
 from server.payments.seller.settlement import settlement_of
 from server.payments.x402.payment_payload import Payment
 from server.store.idempotency.call_keys import call_key
@@ -71,19 +71,12 @@ class RepeatedCharges(FinishCharge):
         except ValueError:  # msgspec's is one
             return refusals.ANSWER_UNREADABLE
         meta = self._meta_of(stored, await self._settlement_of(stored)) if stored.paid else NO_META
-        return Earlier(
-            charge_id=charge.id,
-            answer=answer,
-            keyed=charge.keyed,
-            keeps_ms=offer.dedupe_seconds * 1000,
-            on_chain=charge.payment_id is not None,
-            meta=meta,
-        )
+        return earlier_of(charge, offer, answer, meta)
 
     async def _of_running(self, charge: Charge, limit: float) -> Earlier | Refusal | None:
         if ended := await self._under_way.wait(charge.id, within=limit):
             return ended.answer
-        again = await self._store.read(lambda db: charge_rows.find(db, charge.id))
+        again = await self._charge(charge.id)
         if again is not None and again.state == charge.state and again.owner not in (None, self._boot_id):
             again = await self._ended_elsewhere(charge, limit)
         if again is None or again.state != charge.state:
@@ -93,7 +86,7 @@ class RepeatedCharges(FinishCharge):
             return refusals.IN_FLIGHT
         if await self._under_way.wait(payment_id, within=limit):
             return None
-        row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
+        row = await self._payment(payment_id)
         return refusals.unknown_outcome(payment_id, self._settlements.ends_at(row))
 
     async def _ended_elsewhere(self, charge: Charge, limit: float) -> Charge | None:
@@ -102,7 +95,7 @@ class RepeatedCharges(FinishCharge):
         with trio.move_on_after(limit):
             while again is not None and again.state == charge.state and again.owner is not None:
                 await trio.sleep(LOOK_SECONDS)
-                again = await self._store.read(lambda db: charge_rows.find(db, charge.id))
+                again = await self._charge(charge.id)
         return again
 
     async def _of_owed(
@@ -114,7 +107,7 @@ class RepeatedCharges(FinishCharge):
         told = await self._settlement_of(charge)
         if await self._take_up(charge, call):
             return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
-        again = await self._store.read(lambda db: charge_rows.find(db, charge.id))
+        again = await self._charge(charge.id)
         return refusals.TRIED_OFTEN_ENOUGH if again is not None and again.state == "owed" else None
 
     async def _of_interrupted(self, charge: Charge, call: PricedCall) -> Refusal | None:
@@ -125,13 +118,11 @@ class RepeatedCharges(FinishCharge):
         await self._store.write(partial(charge_rows.resume, charge_id=charge.id, own=own))
         return None
 
+    async def _charge(self, charge_id: str) -> Charge | None:
+        return await self._store.read(partial(charge_rows.find, charge_id=charge_id))
+
     async def _settlement_of(self, charge: Charge) -> Mapping[str, Any] | None:
-        payment_id = charge.payment_id
-        row = (
-            None
-            if payment_id is None
-            else await self._store.read(lambda db: payment_rows.find(db, payment_id))
-        )
+        row = None if charge.payment_id is None else await self._payment(charge.payment_id)
         return None if row is None else settlement_of(row)
 
     # ── by the payment ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,10 +168,10 @@ class RepeatedCharges(FinishCharge):
         if found.charge_id is None:
             if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
                 return None
-            again = await self._store.read(lambda db: payment_rows.find(db, found.id))
+            again = await self._payment(found.id)
             return refusals.IN_FLIGHT if again is not None and again.charge_id is None else None
         charge_id = found.charge_id
-        charge = await self._store.read(lambda db: charge_rows.find(db, charge_id))
+        charge = await self._charge(charge_id)
         if charge is None and found.went_through_refused:
             return refusals.settled_after_refusal(found)
         if charge is None:
