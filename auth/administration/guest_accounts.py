@@ -147,13 +147,9 @@ def invite(
     return Invitation(user=_there(db, user_id), link_expires_at=link.expires_at)
 
 
-class AcceptedInvitation(msgspec.Struct, frozen=True, kw_only=True):
-    user: User
-
-
 def accept(
     db: Db, *, token: str, passphrase_hash: str | None, who: Requester, now: Millis
-) -> AcceptedInvitation | LinkIsOver:
+) -> User | LinkIsOver:
     """A job: use the invitation up; its account is the holder's from now on. Without a passphrase there is another way to
     sign in, which the caller stores in the same transaction."""
     link = one_time_links.use(db, kind=one_time_links.INVITE, token=token, now=now)
@@ -167,7 +163,7 @@ def accept(
         return link_is_over(db, kind=one_time_links.INVITE, who=who, now=now)
     db.changed("user", user.id)
     audit_trail.record(db, now, "user.joined", actor=f"user:{user.id}", who=who)
-    return AcceptedInvitation(user=_there(db, user.id))
+    return _there(db, user.id)
 
 
 # ---------------------------------------------------------------- a new passphrase
@@ -194,7 +190,7 @@ def reset(db: Db, *, name: str, token: str, by: str, now: Millis) -> Invitation 
 
 def take_new_passphrase(
     db: Db, *, token: str, passphrase_hash: str, who: Requester, now: Millis
-) -> AcceptedInvitation | LinkIsOver:
+) -> User | LinkIsOver:
     """A job: use the link up, set the passphrase, sign every browser of this person out. Logins of programs go on."""
     link = one_time_links.use(db, kind=one_time_links.RESET, token=token, now=now)
     user = None if link is None else user_accounts.find(db, link.user_id)
@@ -204,7 +200,7 @@ def take_new_passphrase(
     sealed_rows.update(db, sealed_rows.USERS, user.id, {"passphrase_hash": passphrase_hash})
     db.changed("user", user.id)
     audit_trail.record(db, now, "user.passphrase_reset", actor=f"user:{user.id}", who=who)
-    return AcceptedInvitation(user=_there(db, user.id))
+    return _there(db, user.id)
 
 
 def link_is_over(db: Db, *, kind: str, who: Requester, now: Millis) -> LinkIsOver:

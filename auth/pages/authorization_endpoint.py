@@ -22,8 +22,7 @@ from auth.pages import consent_decisions, consent_page, opened_servers
 from auth.pages.consent_decisions import NotAgreed, OpenedRequest, SentWithCode
 from auth.pages.consent_page import away, location_of, no_place, send_back
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, sign_in_then
 from auth.people.browser_sessions import BrowserSession, SignedOutMeanwhile
 from auth.values import endpoint_paths
 from auth.values.entropy import SEED_BYTES

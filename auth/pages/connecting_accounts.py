@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, sign_in_then
 from auth.people.browser_sessions import BrowserSession
 from auth.values.connected_accounts import PREFIX, AccountPlace, CannotConnect
 from auth.values.http_messages import WireReply

@@ -20,8 +20,7 @@ from auth.pages import consent_decisions, opened_servers, reauthentication
 from auth.pages.consent_decisions import NotAgreed, OpenedRequest, SentWithCode
 from auth.pages.device_confirmation import spending
 from auth.pages.html_shell import OPENS_AT_TOP, in_words, redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, sign_in_then
 from auth.people.browser_sessions import BrowserSession, SignedOutMeanwhile
 from auth.values import scopes
 from auth.values.entropy import SEED_BYTES

@@ -16,9 +16,9 @@ from auth.authorization.device_authorization import DeviceApproved, DeviceDenied
 from auth.pages import device_confirmation, opened_servers, reauthentication, reauthentication_proof
 from auth.pages.device_confirmation import mac_of, waiting
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
+from auth.pages.page_visit import PageVisit, sign_in_then
 from auth.pages.reauthentication_proof import Given, NoProof
-from auth.pages.user_code_entry import path_with, sign_in_then
+from auth.pages.user_code_entry import path_with
 from auth.people import browser_sessions
 from auth.people.browser_sessions import BrowserSession, SignedOutMeanwhile
 from auth.people.user_accounts import Throttled

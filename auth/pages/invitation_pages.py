@@ -1,7 +1,7 @@
 """The pages of the links that people get: accepting an invitation, and choosing a new passphrase.
 
-Following a link shows a form and uses nothing up; the POST does, once, and signs the browser in. What the links do is in
-auth/administration/guest_accounts.py, making them in the command line's admin socket and on People.
+Following a link shows a form and uses nothing up; the POST does, once, and signs the browser in. Links are made at the terminal and on the
+page People; their effect is in auth/administration/guest_accounts.py.
 """
 
 from __future__ import annotations
@@ -14,30 +14,24 @@ from typing import Final
 import msgspec
 
 from auth.administration import guest_accounts as people
-from auth.administration.guest_accounts import AcceptedInvitation
-from auth.context.identity_parts import HashingBusy
-from auth.pages import navigation, opened_servers, passkey_forms, reauthentication_proof
-from auth.pages.html_shell import clock, redirect
+from auth.pages import chosen_credentials, navigation, opened_servers, passkey_forms, reauthentication_proof
+from auth.pages.html_shell import clock
 from auth.pages.page_visit import PageStep, PageVisit
 from auth.pages.passkey_forms import PasskeyOffer
-from auth.people import browser_sessions, one_time_links, passkeys, user_accounts
-from auth.people.browser_sessions import cookie_from, set_cookie
-from auth.people.passkeys import NotAdded, PasskeyToAdd
-from auth.people.user_accounts import LinkIsOver, UnfitEntry, User
+from auth.people import one_time_links, user_accounts
+from auth.people.passkeys import NotAdded
+from auth.people.user_accounts import LinkIsOver, User
 from auth.values.database import Db
 from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
-from auth.values.requester import Requester
-
-Take = Callable[..., "AcceptedInvitation | LinkIsOver"]
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """What a link is for."""
+    """A kind of link."""
 
     template: str
     title: str
-    take: Take  # the job that uses it up
+    take: Callable[..., User | LinkIsOver]  # the job that uses it up
     lands: str
     over: str  # what is said once it does not work any more
     passkey: bool  # whether it can be answered with a new passkey
@@ -66,14 +60,14 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
 
 
 class _Guest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds the link, and who sent it."""
+    """The holder of a link, and who sent it."""
 
     user: User
     invited_by: str
 
 
 def _find(db: Db, *, kind: str, token: str, now: Millis) -> _Guest | None:
-    """A job. The account's state and end are looked at too, so that nobody fills in a form for nothing."""
+    """Find who holds a link, as a job; the account's state and end count too, so that nobody fills in a form for nothing."""
     link = one_time_links.find(db, kind=kind, token=token, now=now)
     user = None if link is None else user_accounts.find(db, link.user_id)
     fits = user is not None and (
@@ -88,7 +82,7 @@ def _find(db: Db, *, kind: str, token: str, now: Millis) -> _Guest | None:
 
 async def _show(visit: PageVisit, *, kind: str) -> WireReply:
     token = one_time_links.token_of(visit.request.path)
-    guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
+    guest = await visit.read(_find, kind=kind, token=token, now=visit.now)
     return _link_is_over(visit, kind) if guest is None else _form(visit, kind, token, guest, problem="")
 
 
@@ -96,81 +90,31 @@ async def _take(visit: PageVisit, *, kind: str) -> WireReply:
     token = one_time_links.token_of(visit.request.path)
     if not visit.shows(purpose(kind, token)):
         return visit.stale_form()
-    until = await visit.parts.store.write(partial(one_time_links.admit, who=visit.who, now=visit.now))
+    path = one_time_links.path_of(token, kind)
+    until = await visit.write(one_time_links.admit, who=visit.who, now=visit.now)
     if until:
-        return visit.too_many(until, back=(one_time_links.path_of(token, kind), "Back"))
-    guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
+        return visit.too_many(until, back=(path, "Back"))
+    guest = await visit.read(_find, kind=kind, token=token, now=visit.now)
     if guest is None:  # before hashing: only the link's holder may cost us a hash
-        await visit.parts.store.write(partial(people.link_is_over, kind=kind, who=visit.who, now=visit.now))
+        await visit.write(people.link_is_over, kind=kind, who=visit.who, now=visit.now)
         return _link_is_over(visit, kind)
-    new: PasskeyToAdd | None = None
-    hashed: str | None = None
-    if KINDS[kind].passkey and visit.form.get("credential"):
-        made = passkey_forms.new_passkey(visit, guest.user.id)
-        if isinstance(made, str):
-            return _form(visit, kind, token, guest, problem=made)
-        new = made
-    else:
-        passphrase = user_accounts.fit_passphrase(visit.form.get("passphrase", ""))
-        if isinstance(passphrase, UnfitEntry):
-            return _form(visit, kind, token, guest, problem=passphrase.sentence, about="passphrase")
-        if passphrase != user_accounts.fit_passphrase(visit.form.get("passphrase_again", "")):
-            return _form(visit, kind, token, guest, problem=user_accounts.DIFFER, about="passphrase_again")
-        try:
-            hashed = await reauthentication_proof.hashed(visit, passphrase)
-        except HashingBusy:
-            return visit.hashing_busy(back=(one_time_links.path_of(token, kind), "Back"))
-
-    cookie = cookie_from(visit.parts.entropy(browser_sessions.COOKIE_BYTES))
-    outcome = await visit.parts.store.write(
-        partial(
-            _take_and_sign_in,
-            take=KINDS[kind].take,
-            token=token,
-            passphrase_hash=hashed,
-            new=new,
-            cookie=cookie,
-            replaces=visit.cookie,
-            who=visit.who,
-            now=visit.parts.clock(),
-        )
+    again, what = partial(_form, visit, kind, token, guest), KINDS[kind]
+    chosen = await chosen_credentials.choose(
+        visit, guest.user.id, passkey=what.passkey, back=path, again=again
     )
+    if isinstance(chosen, WireReply):
+        return chosen
+    fresh, take = visit.new_session(), partial(what.take, token=token)
+    outcome = await visit.write(chosen_credentials.take_and_sign_in, take=take, chosen=chosen, fresh=fresh)
     if isinstance(outcome, LinkIsOver):
         return _link_is_over(visit, kind)
     if isinstance(outcome, NotAdded):
-        return _form(visit, kind, token, guest, problem=outcome.sentence)
-    cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
-    return redirect(KINDS[kind].lands, headers=cookies)
-
-
-def _take_and_sign_in(
-    db: Db,
-    *,
-    take: Take,
-    token: str,
-    passphrase_hash: str | None,
-    new: PasskeyToAdd | None,
-    cookie: str,
-    replaces: str,
-    who: Requester,
-    now: Millis,
-) -> AcceptedInvitation | LinkIsOver | NotAdded:
-    if new is not None:
-        added = passkeys.add(db, new, who=who, now=now)
-        if isinstance(added, NotAdded):
-            return added
-    outcome = take(db, token=token, passphrase_hash=passphrase_hash, who=who, now=now)
-    if isinstance(outcome, AcceptedInvitation):
-        browser_sessions.begin(
-            db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now
-        )
-    elif new is not None:
-        passkeys.take_back(db, new, who=who, now=now)
-    return outcome
+        return again(problem=outcome.sentence)
+    return visit.lead_on(what.lands, fresh, known_as=outcome.id)
 
 
 def purpose(kind: str, token: str) -> str:
-    """Of the form's token."""
+    """Return what the form's token is for."""
     return f"{kind} {token}"
 
 
@@ -210,7 +154,7 @@ def _link_is_over(visit: PageVisit, kind: str) -> WireReply:
 
 
 def steps(kind: str) -> Mapping[str, PageStep]:
-    """What each method of a link of this kind does."""
+    """Return the step for each method of a link of this kind."""
 
     async def show(visit: PageVisit) -> WireReply:
         return await _show(visit, kind=kind)

@@ -1,4 +1,4 @@
-"""One visit of a browser to one of our pages: the request, its cookie, and the parts that its endpoint may use.
+"""A visit of a browser to one of our pages: the request, its cookie, and the parts that its endpoint may use.
 
 Pages (their paths are routes in `server/console/pages`) are functions of a `PageVisit`: they read, let the lent hash functions work, hand one job to
 the store, and answer with a page. Nothing here decides.
@@ -6,19 +6,19 @@ the store, and answer with a page. Nothing here decides.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Final, Protocol
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from auth.context.identity_parts import Parts
 from auth.pages import html_shell, navigation
-from auth.pages.html_shell import ErrorMark, Frame, Headers
+from auth.pages.html_shell import ErrorMark, Frame, Headers, redirect
 from auth.people import browser_sessions, known_browsers
-from auth.people.browser_sessions import BrowserSession
+from auth.people.browser_sessions import BrowserSession, NewSession
 from auth.people.known_browsers import KnownBrowser
-from auth.values.database import NotStored
+from auth.values.database import Db, NotStored
 from auth.values.http_messages import WireReply, WireRequest
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE, SECOND
@@ -28,6 +28,9 @@ FORM_KEY: Final = "browser-forms"
 ATTEMPTS_KEY: Final = "attempts"
 # When whoever found too many before them may try again.
 BUSY_MS: Final[Millis] = 5 * SECOND
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +49,16 @@ class PageVisit:
     def secure(self) -> bool:
         return self.frame.secure
 
+    # ------------------------------------------------------------ the store
+
+    async def read(self, job: Callable[Concatenate[Db, P], T], *args: P.args, **named: P.kwargs) -> T:
+        """Run a job that reads, with these arguments. Raise what the store raises."""
+        return await self.parts.store.read(lambda db: job(db, *args, **named))
+
+    async def write(self, job: Callable[Concatenate[Db, P], T], *args: P.args, **named: P.kwargs) -> T:
+        """Run a job that writes, with these arguments. Raise what the store raises."""
+        return await self.parts.store.write(lambda db: job(db, *args, **named))
+
     def query(self, name: str) -> str:
         return next((value for key, value in self.request.query if key == name), "")
 
@@ -55,11 +68,11 @@ class PageVisit:
         return browser_sessions.form_token(self.parts.subkey(FORM_KEY), self.cookie, purpose)
 
     def shows(self, purpose: str) -> bool:
-        """Whether the form carries the token that this browser was given for this purpose."""
+        """Return whether the form carries the token that this browser was given for this purpose."""
         return self.gave(purpose, self.form.get("form_token", ""))
 
     def gave(self, purpose: str, given: str) -> bool:
-        """Whether this is the token that this browser was given for this purpose."""
+        """Return whether this is the token that this browser was given for this purpose."""
         cookie = None if self.fresh else self.cookie
         return browser_sessions.token_fits(self.parts.subkey(FORM_KEY), cookie, purpose, given)
 
@@ -70,7 +83,7 @@ class PageVisit:
         return known_browsers.read(key, self.request.headers, secure=self.secure, now=self.now)
 
     def remember_for(self, user_id: str) -> tuple[str, str]:
-        """The header that makes this browser known as one of this person's."""
+        """Make the header by which this browser is known as one of this person's."""
         return known_browsers.set_cookie(
             self.parts.subkey(known_browsers.KEY_PURPOSE),
             user_id,
@@ -82,32 +95,35 @@ class PageVisit:
     # ------------------------------------------------------------ sessions
 
     async def session(self) -> BrowserSession | None:
-        """Who is signed in here. Keeps the session from growing idle."""
+        """Return who is signed in here, and keep the session from growing idle."""
         if self.fresh:
             return None
-        session = await self.parts.store.read(
-            partial(browser_sessions.find, cookie=self.cookie, now=self.now)
-        )
+        session = await self.read(browser_sessions.find, cookie=self.cookie, now=self.now)
         if session is not None and self.now - session.last_used_at >= browser_sessions.TOUCHED_EVERY:
-            with suppress(
-                NotStored
-            ):  # who cannot be kept from growing idle may still look, and end what they have
-                await self.parts.store.write(partial(browser_sessions.touch, session=session, now=self.now))
+            # Who cannot be kept from growing idle may still look, and end what they have.
+            with suppress(NotStored):
+                await self.write(browser_sessions.touch, session=session, now=self.now)
         return session
 
+    def new_session(self) -> NewSession:
+        cookie = browser_sessions.cookie_from(self.parts.entropy(browser_sessions.COOKIE_BYTES))
+        return NewSession(cookie=cookie, replaces=self.cookie, who=self.who, now=self.parts.clock())
+
+    def lead_on(self, path: str, fresh: NewSession, *, known_as: str = "") -> WireReply:
+        """Lead a browser on whose new session has begun; from now on it is known as one of `known_as`, if that is given."""
+        cookie = browser_sessions.set_cookie(fresh.cookie, self.secure, keep=True)
+        return redirect(path, headers=(cookie, self.remember_for(known_as)) if known_as else (cookie,))
+
     def of(self, session: BrowserSession) -> PageVisit:
-        """The same visit with the account, its pages and its way out in the page's head."""
-        return replace(
-            self,
-            frame=replace(
-                self.frame,
-                account=session.user.name,
-                sign_out_token=self.token("signout"),
-                places=navigation.links(
-                    self.parts.site, self.request.path, owner=session.user.role == "owner"
-                ),
-            ),
+        """Return the visit with the account, its pages and its way out in the page's head."""
+        owner = session.user.role == "owner"
+        frame = replace(
+            self.frame,
+            account=session.user.name,
+            sign_out_token=self.token("signout"),
+            places=navigation.links(self.parts.site, self.request.path, owner=owner),
         )
+        return replace(self, frame=frame)
 
     # ------------------------------------------------------------ answers
 
@@ -153,7 +169,7 @@ class PageVisit:
         )
 
     def hashing_busy(self, *, back: tuple[str, str]) -> WireReply:
-        """For `HashingBusy`."""
+        """Answer `HashingBusy`."""
         return self.too_many(self.now + BUSY_MS, back=back)
 
     def stale_form(self) -> WireReply:
@@ -168,7 +184,7 @@ class PageVisit:
 
 
 def way_out(path: str) -> tuple[str, str]:
-    """From an address that has no page of its own: where whoever was there most likely wants to go."""
+    """Return where whoever was at an address without a page of its own most likely wants to go."""
     for beginning, place, words in (
         ("/account", "/account", "To your account"),
         ("/sign", "/signin", "Sign in"),
@@ -180,9 +196,37 @@ def way_out(path: str) -> tuple[str, str]:
 
 
 def _at(until: Millis, wait: Millis) -> str:
-    """The time of day, where that is more than somebody counts to."""
+    """Return the time of day, where that is more than somebody counts to."""
     return f", at {html_shell.clock(until).rpartition(', ')[2]}" if wait > MINUTE else ""
 
 
 class PageStep(Protocol):
     def __call__(self, visit: PageVisit) -> Awaitable[WireReply]: ...
+
+
+SignedInStep: TypeAlias = Callable[[PageVisit, BrowserSession], Awaitable[WireReply]]
+
+
+def sign_in_then(path: str) -> str:
+    return f"/signin?next={quote(path)}"
+
+
+def signed_in(path: str, purpose: str = "") -> Callable[[SignedInStep], PageStep]:
+    """Make a step of one that is for people who are signed in: anybody else signs in first, and comes to `path` then.
+
+    With a `purpose`, the form must carry its token.
+    """
+
+    def stepped(step: SignedInStep) -> PageStep:
+        async def begin(visit: PageVisit) -> WireReply:
+            session = await visit.session()
+            if session is None:
+                return redirect(sign_in_then(path))
+            visit = visit.of(session)
+            if purpose and not visit.shows(purpose):
+                return visit.stale_form()
+            return await step(visit, session)
+
+        return begin
+
+    return stepped

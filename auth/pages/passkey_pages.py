@@ -1,4 +1,4 @@
-"""The pages' side of passkeys: questions for authenticators, signing in with one, adding and removing one's own.
+"""Pages of passkeys: questions for authenticators, signing in with one, adding and removing one's own.
 
 The browser's half is templates/passkey.js, the only script there is: it fetches a question, has it answered, puts the answer
 into a hidden field and sends the form that it stands in. Rules are in auth/people/webauthn_ceremony.py and auth/people/passkeys.py.
@@ -7,7 +7,6 @@ into a hidden field and sends the form that it stands in. Rules are in auth/peop
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,13 +14,12 @@ from msgspec.structs import replace
 
 from auth.pages import account_notices, navigation, reauthentication, reauthentication_proof, sign_in_page
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
+from auth.pages.page_visit import PageVisit, sign_in_then, signed_in
 from auth.pages.passkey_forms import FORM, TOO_SLOW, PasskeyOffer, new_passkey
 from auth.pages.reauthentication_proof import ByPasskey, NoProof
-from auth.pages.user_code_entry import sign_in_then
 from auth.people import browser_sessions, one_time_links, passkeys, user_accounts, webauthn_ceremony
 from auth.people.browser_names import browser_name
-from auth.people.browser_sessions import cookie_from, set_cookie
+from auth.people.browser_sessions import BrowserSession, NewSession
 from auth.people.passkeys import LastWayIn, NotAdded, PasskeyAdded, PasskeyRemoved, PasskeyToAdd
 from auth.people.user_accounts import Throttled
 from auth.people.webauthn_ceremony import NoPasskeys, Purpose, RelyingParty
@@ -36,7 +34,7 @@ DID_NOT_WORK: Final = "That passkey was not accepted. Try again, or use another 
 
 
 class _Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is asked."""
+    """The person who is asked."""
 
     user_id: str | None
     name: str = ""
@@ -44,7 +42,7 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def options(visit: PageVisit) -> WireReply:
-    """The question for `for`, as JSON for the script. Writes nothing: a question that nobody answers leaves no trace."""
+    """Return the question for `for`, as JSON for the script, and write nothing: a question that nobody answers leaves no trace."""
     if not visit.shows(reauthentication_proof.FORM):
         return _json(403, {"problem": "This page is out of date. Load it again."})
     here = webauthn_ceremony.party(visit.parts.site, visit.request.origin)
@@ -73,7 +71,7 @@ async def options(visit: PageVisit) -> WireReply:
 
 
 async def _subject(visit: PageVisit, wanted: str, here: RelyingParty) -> _Subject | None:
-    read = visit.parts.store.read
+    read = visit.read
     match wanted:
         case "sign_in":
             return _Subject(user_id=None)
@@ -82,15 +80,15 @@ async def _subject(visit: PageVisit, wanted: str, here: RelyingParty) -> _Subjec
             if session is None:
                 return None
             user = session.user
-            known = await read(partial(passkeys.usable, user_id=user.id, rp_id=here.rp_id))
+            known = await read(passkeys.usable, user_id=user.id, rp_id=here.rp_id)
             return _Subject(user_id=user.id, name=user.name, known=known)
         case "claim" | "invite":
             kind = one_time_links.CLAIM if wanted == "claim" else one_time_links.INVITE
             token = visit.form.get("link", "")
-            link = await read(partial(one_time_links.find, kind=kind, token=token, now=visit.now))
+            link = await read(one_time_links.find, kind=kind, token=token, now=visit.now)
             if link is None:
                 return None
-            found = await read(partial(user_accounts.find, user_id=link.user_id))
+            found = await read(user_accounts.find, user_id=link.user_id)
             chosen = visit.form.get("name", "") if wanted == "claim" else ""
             name = user_accounts.fit_name(chosen or (found.name if found is not None else ""))
             return _Subject(user_id=link.user_id, name=name if isinstance(name, str) else "owner")
@@ -123,35 +121,16 @@ async def sign_in(visit: PageVisit) -> WireReply:
         return await sign_in_page.form(visit, landing, name="", problem=TOO_SLOW)
     if isinstance(given, Throttled):
         return visit.too_many(given.until, back=("/signin", "Back to sign in"))
-    cookie = cookie_from(visit.parts.entropy(browser_sessions.COOKIE_BYTES))
-    signed_in = await visit.parts.store.write(
-        partial(
-            _conclude,
-            given=given,
-            cookie=cookie,
-            replaces=visit.cookie,
-            who=visit.who,
-            now=visit.parts.clock(),
-        )
-    )
-    if not signed_in:
+    fresh = visit.new_session()
+    if not await visit.write(_conclude, given=given, fresh=fresh):
         return await sign_in_page.form(visit, landing, name="", problem=DID_NOT_WORK)
-    return redirect(landing, headers=(set_cookie(cookie, visit.secure, keep=True),))
+    return visit.lead_on(landing, fresh)
 
 
-def _conclude(db: Db, *, given: ByPasskey, cookie: str, replaces: str, who: Requester, now: Millis) -> bool:
-    user = passkeys.conclude(
-        db,
-        given.candidate,
-        assertion=given.assertion,
-        verified=given.verified,
-        question=given.question,
-        event="user.signed_in",
-        who=who,
-        now=now,
-    )
+def _conclude(db: Db, *, given: ByPasskey, fresh: NewSession) -> bool:
+    user = given.conclude(db, event="user.signed_in", who=fresh.who, now=fresh.now)
     if user is not None:
-        browser_sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
+        fresh.begin(db, user.id)
     return user is not None
 
 
@@ -159,19 +138,14 @@ def _conclude(db: Db, *, given: ByPasskey, cookie: str, replaces: str, who: Requ
 
 
 async def come_again(visit: PageVisit) -> WireReply:
-    """A reload of the page below, which a proof led to: the way there begins on You."""
+    """Answer a reload of the page below, to which a proof led: the way there begins on You."""
     del visit
     return redirect("/account")
 
 
-async def begin(visit: PageVisit) -> WireReply:
-    """The page on which a passkey is named and made. Whoever gets here has just proven themselves."""
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.YOU))
-    visit = visit.of(session)
-    if not visit.shows(FORM):
-        return visit.stale_form()
+@signed_in(navigation.YOU, FORM)
+async def begin(visit: PageVisit, session: BrowserSession) -> WireReply:
+    """Show the page on which a passkey is named and made, to somebody who has just proven themselves."""
     asked = await reauthentication.ask(visit, session, "to add a passkey")
     return asked if asked is not None else _new_page(visit, problem="")
 
@@ -188,24 +162,19 @@ def _new_page(visit: PageVisit, *, problem: str) -> WireReply:
     )
 
 
-async def add(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.YOU))
-    visit = visit.of(session)
-    if not visit.shows(FORM) or not reauthentication.lately(session, visit.now):
+@signed_in(navigation.YOU, FORM)
+async def add(visit: PageVisit, session: BrowserSession) -> WireReply:
+    if not reauthentication.lately(session, visit.now):
         return visit.stale_form()
     new = new_passkey(visit, session.user.id)
     if isinstance(new, str):
         return _new_page(visit, problem=new)
-    added = await visit.parts.store.write(
-        partial(
-            _add,
-            cookie=visit.cookie,
-            new=replace(new, name=visit.form.get("passkey_name", "")),
-            who=visit.who,
-            now=visit.parts.clock(),
-        )
+    added = await visit.write(
+        _add,
+        cookie=visit.cookie,
+        new=replace(new, name=visit.form.get("passkey_name", "")),
+        who=visit.who,
+        now=visit.parts.clock(),
     )
     match added:
         case PasskeyAdded():
@@ -225,24 +194,17 @@ def _add(
     return passkeys.add(db, new, who=who, now=now) if session.user.id == new.user_id else None
 
 
-async def remove(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.YOU))
-    visit = visit.of(session)
-    if not visit.shows(FORM):
-        return visit.stale_form()
+@signed_in(navigation.YOU, FORM)
+async def remove(visit: PageVisit, session: BrowserSession) -> WireReply:
     asked = await reauthentication.ask(visit, session, "to remove a passkey")
     if asked is not None:
         return asked
-    outcome = await visit.parts.store.write(
-        partial(
-            _remove,
-            cookie=visit.cookie,
-            credential_id=visit.form.get("passkey", ""),
-            who=visit.who,
-            now=visit.parts.clock(),
-        )
+    outcome = await visit.write(
+        _remove,
+        cookie=visit.cookie,
+        credential_id=visit.form.get("passkey", ""),
+        who=visit.who,
+        now=visit.parts.clock(),
     )
     match outcome:
         case PasskeyRemoved():

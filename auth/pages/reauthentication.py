@@ -1,14 +1,15 @@
-"""Proving oneself once more before an act that a stolen or unattended browser must not be enough for.
+"""A proof once more of who one is, before an act that a stolen or unattended browser must not be enough for.
 
 A step that needs it calls `ask` first. Whoever proved themselves lately notices nothing; anybody else gets a page that asks
-and then sends the very same form again. What is asked on the confirm page of a device is in pages/device_confirmation.py and pages/device_decision.py.
+and then sends the very same form again. The confirm page of a device asks by itself (device_confirmation.py, device_decision.py).
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar
 
+from auth.audit import audit_trail
 from auth.pages import reauthentication_proof
 from auth.pages.page_visit import PageVisit
 from auth.pages.reauthentication_proof import Given, NoProof
@@ -21,6 +22,8 @@ from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE
 from auth.values.requester import Requester
 
+T = TypeVar("T")
+
 LATELY: Final[Millis] = 15 * MINUTE
 NOT_REPEATED: Final = reauthentication_proof.FIELDS | frozenset(
     {"form_token", "new_passphrase", "new_passphrase_again"}
@@ -30,7 +33,7 @@ NOT_REPEATED: Final = reauthentication_proof.FIELDS | frozenset(
 async def ask(
     visit: PageVisit, session: BrowserSession, why: str, *, back: str = "/account"
 ) -> WireReply | None:
-    """None if this person has proven themselves within `LATELY`, or does so with this form; else the page that asks for it.
+    """Return None if this person has proven themselves within `LATELY`, or does so with this form; else the page that asks for it.
 
     `why` ends the sentence "Show once more that it is you, …", like "to end somebody's login"; `back` is where "Cancel" leads.
     The form's own token must have been looked at already. A job that follows may rely on `lately` with the session as it finds it.
@@ -42,8 +45,8 @@ async def ask(
     given = await reauthentication_proof.given(visit, session)
     if isinstance(given, Throttled):
         return visit.too_many(given.until, back=("/account", "Back"))
-    proven = not isinstance(given, NoProof) and await visit.parts.store.write(
-        partial(_conclude, cookie=visit.cookie, given=given, who=visit.who, now=visit.now)
+    proven = not isinstance(given, NoProof) and await visit.write(
+        _conclude, cookie=visit.cookie, given=given, who=visit.who, now=visit.now
     )
     wrong = (
         "passkey was not accepted"
@@ -51,6 +54,23 @@ async def ask(
         else "is not your passphrase"
     )
     return None if proven else await _page(visit, session, why, back, problem=f"That {wrong}.")
+
+
+async def carry_out(
+    visit: PageVisit,
+    session: BrowserSession,
+    why: str,
+    job: Callable[[Db], T | Literal["prove"]],
+    *,
+    back: str,
+) -> T | Literal["prove"] | WireReply:
+    """Run a job that finds out by itself whether it needs a proof; then `ask`, and run it again."""
+    job = audit_trail.asked_from(job, visit.who)
+    outcome = await visit.write(job)
+    if outcome != "prove":
+        return outcome
+    asked = await ask(visit, session, why, back=back)
+    return await visit.write(job) if asked is None else asked
 
 
 def lately(session: BrowserSession, now: Millis) -> bool:

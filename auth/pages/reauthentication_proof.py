@@ -1,4 +1,4 @@
-"""Showing once more who one is, inside a form of a signed-in page: with a passphrase or with a passkey.
+"""A proof of who one is, once more, inside a form of a signed-in page: with a passphrase or with a passkey.
 
 `offer` says what the page can ask for, `given` reads what came and does what is slow, `conclude` is the part of the job that
 believes it. Which acts need it, and how old a proof may be, is decided where the act is (pages/device_decision.py, reauthentication.py, consent).
@@ -7,7 +7,6 @@ believes it. Which acts need it, and how old a proof may be, is decided where th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,7 +16,7 @@ from auth.pages.page_visit import BUSY_MS, PageVisit
 from auth.people import browser_sessions, passkeys, user_accounts, webauthn_ceremony
 from auth.people.browser_sessions import BrowserSession
 from auth.people.passkeys import PasskeyAttempt
-from auth.people.user_accounts import CountedGuess, Throttled, UnfitEntry
+from auth.people.user_accounts import CountedGuess, Throttled, UnfitEntry, User
 from auth.people.webauthn_ceremony import NoPasskeys, PasskeyAnswer, PasskeyChallenge, PasskeyNotBelieved
 from auth.values.database import Db
 from auth.values.identity_model import Millis
@@ -33,7 +32,7 @@ FIELDS: Final = frozenset({"passphrase", TICKET, CREDENTIAL})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProofOffer:
-    """What this person can show here. Neither: `why_not` says where they can."""
+    """The ways in which this person can prove it here. If there is none, `why_not` says where they can."""
 
     passphrase: bool
     passkey: bool
@@ -47,8 +46,7 @@ async def offer(visit: PageVisit, session: BrowserSession) -> ProofOffer:
     if isinstance(here, NoPasskeys):
         why_not = here.sentence
     else:
-        find = partial(passkeys.usable, user_id=session.user.id, rp_id=here.rp_id)
-        passkey = bool(await visit.parts.store.read(find))
+        passkey = bool(await visit.read(passkeys.usable, user_id=session.user.id, rp_id=here.rp_id))
     return ProofOffer(
         passphrase=session.user.passphrase_hash is not None,
         passkey=passkey,
@@ -58,7 +56,7 @@ async def offer(visit: PageVisit, session: BrowserSession) -> ProofOffer:
 
 
 def scripted(visit: PageVisit, wanted: bool = True) -> PageVisit:
-    """The same visit; its page may run the script that talks to authenticators."""
+    """Let the page of a visit run the script that talks to authenticators."""
     return replace(visit, frame=replace(visit.frame, script=wanted))
 
 
@@ -76,12 +74,27 @@ class ByPasskey(msgspec.Struct, frozen=True, kw_only=True):
     verified: int | PasskeyNotBelieved
     question: PasskeyChallenge
 
+    def conclude(
+        self, db: Db, *, event: str, who: Requester, now: Millis, user_id: str | None = None
+    ) -> User | None:
+        return passkeys.conclude(
+            db,
+            self.candidate,
+            assertion=self.assertion,
+            verified=self.verified,
+            question=self.question,
+            event=event,
+            who=who,
+            now=now,
+            user_id=user_id,
+        )
+
 
 Given = ByPassphrase | ByPasskey
 
 
 class NoProof(msgspec.Struct, frozen=True):
-    """Nothing came that could be a proof. No try was counted."""
+    """A form without a proof. No try was counted."""
 
 
 def is_given(visit: PageVisit) -> bool:
@@ -89,7 +102,7 @@ def is_given(visit: PageVisit) -> bool:
 
 
 async def given(visit: PageVisit, session: BrowserSession) -> Given | NoProof | Throttled:
-    """The proof that the form holds, counted as a try and weighed, not believed yet."""
+    """Read the proof that the form holds, counted as a try and weighed, not believed yet."""
     if visit.form.get(CREDENTIAL):
         return await by_passkey(
             visit, "confirm", session.user.id, visit.form.get(TICKET, ""), visit.form[CREDENTIAL]
@@ -107,9 +120,9 @@ async def given(visit: PageVisit, session: BrowserSession) -> Given | NoProof | 
 async def weighed(
     visit: PageVisit, session: BrowserSession, passphrase: str, place: HashPlace
 ) -> ByPassphrase | Throttled:
-    """The passphrase, counted as a try, by somebody who has a place in the queue."""
-    admitted = await visit.parts.store.write(
-        partial(user_accounts.admit_again, user_id=session.user.id, who=visit.who, now=visit.now)
+    """Weigh a passphrase, counted as a try, by somebody who has a place in the queue."""
+    admitted = await visit.write(
+        user_accounts.admit_again, user_id=session.user.id, who=visit.who, now=visit.now
     )
     if isinstance(admitted, Throttled):
         return admitted
@@ -118,18 +131,10 @@ async def weighed(
     return ByPassphrase(admitted=admitted, matched=matched)
 
 
-async def hashed(visit: PageVisit, passphrase: str) -> str:
-    """A new passphrase of somebody who may choose one: they hold a link. Raises `HashingBusy`."""
-    hashing = visit.parts.hashing
-    with hashing.place(first=True) as place:
-        await place.turn()
-        return await hashing.hash_passphrase(passphrase, visit.parts.entropy(user_accounts.SALT_BYTES))
-
-
 async def by_passkey(
     visit: PageVisit, purpose: webauthn_ceremony.Purpose, user_id: str | None, ticket: str, answer: str
 ) -> ByPasskey | NoProof | Throttled:
-    """What a passkey answered. `NoProof`: it answers no question of ours that is still open, or cannot be read."""
+    """Weigh what a passkey answered; `NoProof` if it answers no question of ours that is still open, or cannot be read."""
     here = webauthn_ceremony.party(visit.parts.site, visit.request.origin)
     question = webauthn_ceremony.asked(
         visit.parts.subkey(passkeys.KEY_PURPOSE),
@@ -142,8 +147,8 @@ async def by_passkey(
     assertion = webauthn_ceremony.read_assertion(answer)
     if isinstance(here, NoPasskeys) or question is None or isinstance(assertion, PasskeyNotBelieved):
         return NoProof()
-    candidate = await visit.parts.store.write(
-        partial(_admit, once_more=user_id is not None, assertion=assertion, who=visit.who, now=visit.now)
+    candidate = await visit.write(
+        _admit, once_more=user_id is not None, assertion=assertion, who=visit.who, now=visit.now
     )
     if isinstance(candidate, Throttled):
         return candidate
@@ -162,24 +167,14 @@ def _admit(
 
 
 def conclude(db: Db, proof: Given, *, session: BrowserSession, who: Requester, now: Millis) -> bool:
-    """Part of a job: whether it was this person. Then the session's proof is as young as can be."""
+    """Tell, as part of a job, whether it was this person; then the session's proof is as young as can be."""
     match proof:
         case ByPassphrase():
             user = user_accounts.conclude(
                 db, proof.admitted, matched=proof.matched, event=EVENT, who=who, now=now
             )
         case ByPasskey():
-            user = passkeys.conclude(
-                db,
-                proof.candidate,
-                assertion=proof.assertion,
-                verified=proof.verified,
-                question=proof.question,
-                event=EVENT,
-                who=who,
-                now=now,
-                user_id=session.user.id,
-            )
+            user = proof.conclude(db, event=EVENT, who=who, now=now, user_id=session.user.id)
     if user is None or user.id != session.user.id:
         return False
     browser_sessions.proven_again(db, session, now)

@@ -1,124 +1,66 @@
-"""Claiming the server: the one-time link, the owner's name, passkey or passphrase, and the first signed-in page.
+"""The claim of the server: the one-time link, the owner's name, passkey or passphrase, and the first signed-in page.
 
-Following the link shows a form and uses nothing up; the POST does, once. Who makes links, and what a claim writes, is in
-auth/people/one_time_links.py and auth/people/user_accounts.py.
+Following the link shows a form and uses nothing up; the POST does, once. Links are made in auth/people/one_time_links.py, and a claim is
+written in auth/people/user_accounts.py.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from auth.context.identity_parts import HashingBusy
-from auth.pages import passkey_forms, reauthentication_proof
-from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
+from auth.pages import chosen_credentials, passkey_forms, reauthentication_proof
+from auth.pages.page_visit import PageVisit, signed_in
 from auth.pages.passkey_forms import PasskeyOffer
-from auth.people import browser_sessions, one_time_links, passkeys, user_accounts
-from auth.people.browser_sessions import cookie_from, set_cookie
-from auth.people.passkeys import NotAdded, PasskeyToAdd
-from auth.people.user_accounts import ClaimedServer, LinkIsOver, NameTaken, UnfitEntry
-from auth.values.database import Db
+from auth.people import one_time_links, user_accounts
+from auth.people.browser_sessions import BrowserSession
+from auth.people.one_time_links import OneTimeLink
+from auth.people.passkeys import NotAdded
+from auth.people.user_accounts import LinkIsOver, NameTaken, UnfitEntry, User
 from auth.values.http_messages import WireReply
-from auth.values.identity_model import Millis
-from auth.values.requester import Requester
 
 
 async def show(visit: PageVisit) -> WireReply:
     token = one_time_links.token_of(visit.request.path)
-    find = partial(one_time_links.find, kind=one_time_links.CLAIM, token=token, now=visit.now)
-    if await visit.parts.store.read(find) is None:
+    if await _find(visit, token) is None:
         return _link_is_over(visit)
     return _form(visit, token, name="", problem="")
+
+
+async def _find(visit: PageVisit, token: str) -> OneTimeLink | None:
+    return await visit.read(one_time_links.find, kind=one_time_links.CLAIM, token=token, now=visit.now)
 
 
 async def claim(visit: PageVisit) -> WireReply:
     token = one_time_links.token_of(visit.request.path)
     if not visit.shows(_purpose(token)):
         return visit.stale_form()
-    until = await visit.parts.store.write(partial(one_time_links.admit, who=visit.who, now=visit.now))
+    path = one_time_links.path_of(token)
+    until = await visit.write(one_time_links.admit, who=visit.who, now=visit.now)
     if until:
-        return visit.too_many(until, back=(one_time_links.path_of(token), "Back"))
-    find = partial(one_time_links.find, kind=one_time_links.CLAIM, token=token, now=visit.now)
-    link = await visit.parts.store.read(find)
+        return visit.too_many(until, back=(path, "Back"))
+    link = await _find(visit, token)
     if link is None:  # before hashing: only the link's holder may cost us a hash
-        await visit.parts.store.write(partial(user_accounts.not_claimed, who=visit.who, now=visit.now))
+        await visit.write(user_accounts.not_claimed, who=visit.who, now=visit.now)
         return _link_is_over(visit)
     typed = visit.form.get("name", "")
+    again = partial(_form, visit, token, name=typed)
     name = user_accounts.fit_name(typed)
     if isinstance(name, UnfitEntry):
-        return _form(visit, token, name=typed, problem=name.sentence, about="name")
-    new: PasskeyToAdd | None = None
-    hashed: str | None = None
-    if visit.form.get("credential"):
-        made = passkey_forms.new_passkey(visit, link.user_id)
-        if isinstance(made, str):
-            return _form(visit, token, name=typed, problem=made)
-        new = made
-    else:
-        passphrase = user_accounts.fit_passphrase(visit.form.get("passphrase", ""))
-        if isinstance(passphrase, UnfitEntry):
-            return _form(visit, token, name=typed, problem=passphrase.sentence, about="passphrase")
-        if passphrase != user_accounts.fit_passphrase(visit.form.get("passphrase_again", "")):
-            return _form(visit, token, name=typed, problem=user_accounts.DIFFER, about="passphrase_again")
-        try:
-            hashed = await reauthentication_proof.hashed(visit, passphrase)
-        except HashingBusy:
-            return visit.hashing_busy(back=(one_time_links.path_of(token), "Back"))
-
-    cookie = cookie_from(visit.parts.entropy(browser_sessions.COOKIE_BYTES))
-    outcome = await visit.parts.store.write(
-        partial(
-            _claim_and_sign_in,
-            token=token,
-            name=name,
-            passphrase_hash=hashed,
-            new=new,
-            cookie=cookie,
-            replaces=visit.cookie,
-            who=visit.who,
-            now=visit.parts.clock(),
-        )
-    )
+        return again(problem=name.sentence, about="name")
+    chosen = await chosen_credentials.choose(visit, link.user_id, passkey=True, back=path, again=again)
+    if isinstance(chosen, WireReply):
+        return chosen
+    fresh, take = visit.new_session(), partial(user_accounts.claim, token=token, name=name)
+    outcome = await visit.write(chosen_credentials.take_and_sign_in, take=take, chosen=chosen, fresh=fresh)
     match outcome:
         case LinkIsOver():
             return _link_is_over(visit)
         case NotAdded():
-            return _form(visit, token, name=typed, problem=outcome.sentence)
+            return again(problem=outcome.sentence)
         case NameTaken():
-            return _form(
-                visit, token, name=typed, problem="Somebody here has this name already.", about="name"
-            )
-        case ClaimedServer():
-            cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
-            return redirect("/welcome", headers=cookies)
-
-
-def _claim_and_sign_in(
-    db: Db,
-    *,
-    token: str,
-    name: str,
-    passphrase_hash: str | None,
-    new: PasskeyToAdd | None,
-    cookie: str,
-    replaces: str,
-    who: Requester,
-    now: Millis,
-) -> ClaimedServer | LinkIsOver | NameTaken | NotAdded:
-    if new is not None:
-        added = passkeys.add(db, new, who=who, now=now)
-        if isinstance(added, NotAdded):
-            return added
-    outcome = user_accounts.claim(
-        db, token=token, name=name, passphrase_hash=passphrase_hash, who=who, now=now
-    )
-    if isinstance(outcome, ClaimedServer):
-        browser_sessions.begin(
-            db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now
-        )
-    elif new is not None:
-        passkeys.take_back(db, new, who=who, now=now)
-    return outcome
+            return again(problem="Somebody here has this name already.", about="name")
+        case User():
+            return visit.lead_on("/welcome", fresh, known_as=outcome.id)
 
 
 def _purpose(token: str) -> str:
@@ -150,12 +92,10 @@ def _link_is_over(visit: PageVisit) -> WireReply:
     )
 
 
-async def welcome(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect("/signin?next=/welcome")
+@signed_in("/welcome")
+async def welcome(visit: PageVisit, session: BrowserSession) -> WireReply:
     site = visit.parts.site
-    return visit.of(session).page(
+    return visit.page(
         "welcome.html",
         title="Welcome",
         account=session.user.name,

@@ -1,13 +1,12 @@
-"""Signing in with name and passphrase, and out again.
+"""The sign-in with name and passphrase, and the way out again.
 
 A try is counted before it is hashed, an unknown name costs as much as a wrong passphrase, and signing in always makes a new
-cookie. Where it leads is one of our own pages, put together here and never taken from the query as it came.
+cookie. The page to which it leads is one of our own, put together here and never taken from the query as it came.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -20,7 +19,7 @@ from auth.pages import navigation, passkey_forms, reauthentication_proof, user_c
 from auth.pages.html_shell import redirect
 from auth.pages.page_visit import ATTEMPTS_KEY, PageVisit
 from auth.people import browser_sessions, user_accounts
-from auth.people.browser_sessions import cookie_from, set_cookie
+from auth.people.browser_sessions import NewSession
 from auth.people.user_accounts import CountedGuess, Throttled, UnfitEntry, User
 from auth.values import connected_accounts, endpoint_paths
 from auth.values.database import Db
@@ -62,14 +61,12 @@ async def sign_in(visit: PageVisit) -> WireReply:
         return visit.stale_form()
     landing = landing_of(visit.form.get("next", ""))
     typed = visit.form.get("name", "")
-    name, passphrase = (
-        user_accounts.fit_name(typed),
-        user_accounts.fit_passphrase(visit.form.get("passphrase", "")),
-    )
-    if isinstance(name, UnfitEntry) or isinstance(
-        passphrase, UnfitEntry
-    ):  # no account can have these: nothing to guess
-        return await form(visit, landing, name=typed, problem=WRONG)
+    name = user_accounts.fit_name(typed)
+    passphrase = user_accounts.fit_passphrase(visit.form.get("passphrase", ""))
+    if isinstance(name, UnfitEntry) or isinstance(passphrase, UnfitEntry):
+        return await form(
+            visit, landing, name=typed, problem=WRONG
+        )  # nothing to guess: no account can have these
 
     try:
         tried = await _try(visit, name, passphrase)
@@ -78,34 +75,23 @@ async def sign_in(visit: PageVisit) -> WireReply:
     if isinstance(tried, Throttled):
         return visit.too_many(tried.until, back=AGAIN)
     admitted, matched = tried
-    cookie = cookie_from(visit.parts.entropy(browser_sessions.COOKIE_BYTES))
-    signed_in = await visit.parts.store.write(
-        partial(
-            _conclude,
-            admitted=admitted,
-            matched=matched,
-            cookie=cookie,
-            replaces=visit.cookie,
-            who=visit.who,
-            now=visit.parts.clock(),
-        )
-    )
+    fresh = visit.new_session()
+    signed_in = await visit.write(_conclude, admitted=admitted, matched=matched, fresh=fresh)
     if signed_in is None:
         return await form(visit, landing, name=typed, problem=WRONG)
-    headers = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(signed_in.id))
-    return redirect(landing, headers=headers)
+    return visit.lead_on(landing, fresh, known_as=signed_in.id)
 
 
 async def _try(visit: PageVisit, name: str, passphrase: str) -> tuple[CountedGuess, bool] | Throttled:
-    """The try as it was counted, and whether the passphrase fits. Raises `HashingBusy`: then it was not counted."""
+    """Return the try as it was counted, and whether the passphrase fits. Raise `HashingBusy`: then it was not counted."""
     known, throttle = visit.known(), visit.parts.throttle
     most = visit.parts.policy.limits.guesses_per_minute
     if known is None and (wait := throttle.closed_seconds(GUESSES, most, visit.now)):
         return Throttled(until=visit.now + wait * SECOND)
     with visit.parts.hashing.place(first=known is not None) as place:
         key = visit.parts.subkey(ATTEMPTS_KEY)
-        admitted = await visit.parts.store.write(
-            partial(user_accounts.admit, name=name, key=key, who=visit.who, now=visit.now, known=known)
+        admitted = await visit.write(
+            user_accounts.admit, name=name, key=key, who=visit.who, now=visit.now, known=known
         )
         if isinstance(admitted, Throttled):
             return admitted
@@ -115,17 +101,17 @@ async def _try(visit: PageVisit, name: str, passphrase: str) -> tuple[CountedGue
         return admitted, await visit.parts.hashing.verify_passphrase(passphrase, admitted.passphrase_hash)
 
 
-def _conclude(
-    db: Db, *, admitted: CountedGuess, matched: bool, cookie: str, replaces: str, who: Requester, now: Millis
-) -> User | None:
-    user = user_accounts.conclude(db, admitted, matched=matched, event="user.signed_in", who=who, now=now)
+def _conclude(db: Db, *, admitted: CountedGuess, matched: bool, fresh: NewSession) -> User | None:
+    user = user_accounts.conclude(
+        db, admitted, matched=matched, event="user.signed_in", who=fresh.who, now=fresh.now
+    )
     if user is not None:
-        browser_sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
+        fresh.begin(db, user.id)
     return user
 
 
 async def form(visit: PageVisit, landing: str, *, name: str, problem: str) -> WireReply:
-    owner, anybody = await visit.parts.store.read(_who_is_here)
+    owner, anybody = await visit.read(_who_is_here)
     upstreams = visit.parts.upstreams
     targets = (*await authorize_page.targets_of(visit, landing), *upstreams.origins)
     visit = replace(visit, frame=replace(visit.frame, form_targets=(*visit.frame.form_targets, *targets)))
@@ -150,7 +136,7 @@ async def form(visit: PageVisit, landing: str, *, name: str, problem: str) -> Wi
 
 
 def _who_is_here(db: Db) -> tuple[User | None, bool]:
-    """The owner, and whether anybody could sign in. A job that reads."""
+    """Return the owner, and whether anybody could sign in, as a job that reads."""
     found = db.fetch_one(
         "SELECT id FROM users WHERE state = 'enabled' UNION ALL SELECT user_id FROM passkeys LIMIT 1"
     )
@@ -160,7 +146,7 @@ def _who_is_here(db: Db) -> tuple[User | None, bool]:
 async def sign_out(visit: PageVisit) -> WireReply:
     if not visit.shows("signout"):
         return visit.stale_form()
-    await visit.parts.store.write(partial(_end, cookie=visit.cookie, who=visit.who, now=visit.now))
+    await visit.write(_end, cookie=visit.cookie, who=visit.who, now=visit.now)
     return redirect("/signin", headers=(browser_sessions.clear_cookie(visit.secure),))
 
 
@@ -172,7 +158,7 @@ def _end(db: Db, *, cookie: str, who: Requester, now: Millis) -> None:
 
 
 def landing_of(wanted: str) -> str:
-    """The path of ours that `wanted` names; never another host, never an unknown path."""
+    """Return the path of ours that `wanted` names; never another host, never an unknown path."""
     path, _, query = wanted[: authorize.CHARACTERS].partition("?")
     if path == endpoint_paths.AUTHORIZE:  # judged there, as if the browser had come by itself
         return authorize.path_of(authorize.write(authorize.read_text(query)))

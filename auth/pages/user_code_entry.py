@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -17,7 +16,7 @@ from auth.authorization import device_authorization as device
 from auth.pages import device_confirmation
 from auth.pages.device_confirmation import WaitingDevice, mac_of, waiting
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
+from auth.pages.page_visit import PageVisit, sign_in_then
 from auth.people.browser_sessions import BrowserSession
 from auth.people.user_accounts import Throttled
 from auth.throttling import attempt_limits
@@ -41,10 +40,6 @@ TYPED: Final = 32  # of what is put back into the field
 
 def path_with(code: str | None) -> str:
     return "/device" if code is None else f"/device?user_code={device.display(code)}"
-
-
-def sign_in_then(path: str) -> str:
-    return f"/signin?next={quote(path)}"
 
 
 class NoSuchCode(msgspec.Struct, frozen=True):

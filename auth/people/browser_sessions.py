@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -118,6 +119,19 @@ def begin(db: Db, *, cookie: str, replaces: str | None, user_id: str, who: Reque
     }
     sealed_rows.insert(db, sealed_rows.SESSIONS, row)
     db.execute("UPDATE users SET last_seen_at = ? WHERE id = ?", now, user_id)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewSession:
+    """A session that a job begins, if it lets somebody in: under a fresh cookie, in place of the browser's old one."""
+
+    cookie: str = field(repr=False)
+    replaces: str = field(repr=False)
+    who: Requester
+    now: Millis
+
+    def begin(self, db: Db, user_id: str) -> None:
+        begin(db, cookie=self.cookie, replaces=self.replaces, user_id=user_id, who=self.who, now=self.now)
 
 
 def find(db: Db, cookie: str | None, now: Millis) -> BrowserSession | None:

@@ -178,10 +178,6 @@ def claimed(db: Db) -> bool:
     return user is not None and user.state != "unclaimed"
 
 
-class ClaimedServer(msgspec.Struct, frozen=True, kw_only=True):
-    user: User
-
-
 class LinkIsOver(msgspec.Struct, frozen=True):
     """Unknown, expired, used, or its account has been claimed another way."""
 
@@ -194,7 +190,7 @@ class NameTaken(msgspec.Struct, frozen=True):
 
 def claim(
     db: Db, *, token: str, name: str, passphrase_hash: str | None, who: Requester, now: Millis
-) -> ClaimedServer | LinkIsOver | NameTaken:
+) -> User | LinkIsOver | NameTaken:
     """A job: use the link up and make its account the holder's. Without a passphrase there is a passkey in the same job."""
     link = one_time_links.find(db, kind=one_time_links.CLAIM, token=token, now=now)
     if link is None:
@@ -211,7 +207,7 @@ def claim(
         return not_claimed(db, who=who, now=now)
     db.changed("user", user.id)
     audit_trail.record(db, now, "owner.claimed", actor=f"user:{user.id}", who=who)
-    return ClaimedServer(user=user)
+    return user
 
 
 def not_claimed(db: Db, *, who: Requester, now: Millis) -> LinkIsOver:

@@ -7,7 +7,6 @@ Everything works without script. What a page says after an act is in auth/pages/
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,8 +22,7 @@ from auth.pages.account import money_section as account_money
 from auth.pages.account import passphrase_section as account_passphrase
 from auth.pages.account import waiting_device_section as account_waiting
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, sign_in_then
 from auth.people import browser_sessions
 from auth.people.browser_sessions import BrowserSession
 from auth.people.user_accounts import User
@@ -32,14 +30,14 @@ from auth.values.http_messages import WireReply
 
 
 class AccountSection(msgspec.Struct, frozen=True):
-    """`look` reads what the template shows under the name `it`; None leaves the section out."""
+    """A section: `look` reads what the template shows under the name `it`; None leaves the section out."""
 
     template: str
     look: Callable[[PageVisit, BrowserSession], Awaitable[object | None]]
 
 
 class OwnRights(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody may at most, for themselves to read."""
+    """The ceiling of somebody, for themselves to read."""
 
     owner: bool
     may: tuple[str, ...]
@@ -102,13 +100,13 @@ async def _show(visit: PageVisit, path: str, title: str, sections: tuple[Account
 
 
 async def not_signed_in(visit: PageVisit, path: str) -> WireReply:
-    """To the sign-in page, and back to this path; or for a browser whose account is closed, the page that says so."""
-    user = await visit.parts.store.read(partial(browser_sessions.barred, cookie=visit.cookie, now=visit.now))
+    """Lead to the sign-in page, and back to this path; or say to a browser whose account is closed that it is."""
+    user = await visit.read(browser_sessions.barred, cookie=visit.cookie, now=visit.now)
     return redirect(sign_in_then(path)) if user is None or visit.fresh else _barred(visit, user)
 
 
 def _barred(visit: PageVisit, user: User) -> WireReply:
-    """For a browser that was signed in: it learns nothing that it could not have seen before."""
+    """Answer a browser that was signed in, which learns nothing that it could not have seen before."""
     if user.state == "enabled" and user.expires_at is not None:
         happened = (
             f"It was open until {html_shell.clock(user.expires_at)}. What it had let in no longer works."

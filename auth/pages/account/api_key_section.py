@@ -1,4 +1,4 @@
-"""API keys on the Access page: one's own, and for the owner everybody's. What each may do, when it was used, and ending one.
+"""API keys on the Access page: one's own, and for the owner everybody's; what each may do, when it was used, and ending one.
 
 Making a key wants to know what the servers offer, so that page is in server/console/owner/api_key_pages.py.
 """
@@ -10,12 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth.audit import audit_trail
-from auth.pages import account_notices, navigation, reauthentication
-from auth.pages.account.login_section import SEARCHED, address, read_place
-from auth.pages.html_shell import ago, day, redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages import navigation, reauthentication
+from auth.pages.account.login_section import SEARCHED, AccessEnded, address, end_access, read_place
+from auth.pages.html_shell import ago, day
+from auth.pages.page_visit import PageVisit, signed_in
 from auth.people import browser_sessions
 from auth.people.browser_sessions import BrowserSession
 from auth.tokens import api_keys
@@ -23,7 +21,7 @@ from auth.tokens.api_keys import ApiKey
 from auth.values.database import Db
 from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
-from auth.values.scopes import Vocabulary, parse
+from auth.values.scopes import parse
 
 END: Final = "/account/keys/end"
 PURPOSE: Final = "account keys"
@@ -55,14 +53,12 @@ class ApiKeySection(msgspec.Struct, frozen=True, kw_only=True):
 async def look(visit: PageVisit, session: BrowserSession) -> ApiKeySection | None:
     everybody, searched = session.user.role == "owner", visit.query("q").strip()[:SEARCHED]
     before = read_place(visit.query("keys"))
-    found = await visit.parts.store.read(
-        partial(
-            api_keys.listing,
-            user_id=None if everybody else session.user.id,
-            limit=SHOWN + 1,
-            before=before,
-            like=searched,
-        )
+    found = await visit.read(
+        api_keys.listing,
+        user_id=None if everybody else session.user.id,
+        limit=SHOWN + 1,
+        before=before,
+        like=searched,
     )
     if not found and not everybody:
         return None
@@ -80,32 +76,16 @@ async def look(visit: PageVisit, session: BrowserSession) -> ApiKeySection | Non
     )
 
 
-async def end(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.ACCESS))
-    visit = visit.of(session)
-    if not visit.shows(PURPOSE):
-        return visit.stale_form()
+@signed_in(navigation.ACCESS, PURPOSE)
+async def end(visit: PageVisit, session: BrowserSession) -> WireReply:
     key_id = visit.form.get("key", "")
     if visit.form.get("sure") != "yes":
-        key = await visit.parts.store.read(partial(api_keys.find, key_id=key_id))
+        key = await visit.read(api_keys.find, key_id=key_id)
         mine = key is not None and (key.user_id == session.user.id or session.user.role == "owner")
         if key is not None and mine and key.revoked_at is None:
             return _are_you_sure(visit, session, key)
     job = partial(end_key, cookie=visit.cookie, key_id=key_id, now=visit.now)
-    job = audit_trail.asked_from(job, visit.who)
-    outcome = await visit.parts.store.write(job)
-    if outcome == "prove":
-        asked = await reauthentication.ask(
-            visit, session, "to end a key that is not yours", back=navigation.ACCESS
-        )
-        if asked is not None:
-            return asked
-        outcome = await visit.parts.store.write(job)
-    if not isinstance(outcome, KeyEnded):
-        return account_notices.back(visit, navigation.ACCESS, "gone")
-    return account_notices.back(visit, navigation.ACCESS, "key-ended", outcome.what)
+    return await end_access(visit, session, job, of="a key", did="key-ended")
 
 
 def _are_you_sure(visit: PageVisit, session: BrowserSession, key: ApiKey) -> WireReply:
@@ -122,12 +102,8 @@ def _are_you_sure(visit: PageVisit, session: BrowserSession, key: ApiKey) -> Wir
     )
 
 
-class KeyEnded(msgspec.Struct, frozen=True):
-    what: str  # in words: whose, and which
-
-
-def end_key(db: Db, *, cookie: str, key_id: str, now: Millis) -> KeyEnded | Literal["gone", "prove"]:
-    """A job. Somebody else's key and one that is gone are answered alike; the owner ends everybody's, after a proof."""
+def end_key(db: Db, *, cookie: str, key_id: str, now: Millis) -> AccessEnded | Literal["gone", "prove"]:
+    """End a key, as a job. Somebody else's and one that is gone are answered alike; the owner ends everybody's, after a proof."""
     session, key = browser_sessions.find(db, cookie, now), api_keys.find(db, key_id)
     if session is None or key is None:
         return "gone"
@@ -138,15 +114,14 @@ def end_key(db: Db, *, cookie: str, key_id: str, now: Millis) -> KeyEnded | Lite
         return "prove"
     if not api_keys.revoke(db, key_id, by=session.user.id, now=now):
         return "gone"
-    return KeyEnded(f"{'Your' if own else f'{key.user_name}’s'} key {key.name}")
+    return AccessEnded(f"{'Your' if own else f'{key.user_name}’s'} key {key.name}")
 
 
 def _row(visit: PageVisit, session: BrowserSession, key: ApiKey) -> ApiKeyRow:
-    vocabulary: Vocabulary = visit.parts.site.scopes
     now, used = visit.now, ""
     if key.last_used_at is not None:
         used = ago(key.last_used_at, now) + (f" from {key.last_used_ip}" if key.last_used_ip else "")
-    words = "; ".join(vocabulary.words(name) for name in parse(key.scope))
+    words = "; ".join(visit.parts.site.scopes.words(name) for name in parse(key.scope))
     return ApiKeyRow(
         id=key.id,
         name=key.name,

@@ -1,17 +1,15 @@
-"""The browsers in which a person is signed in, on Access: which they are, and signing them out."""
+"""The browsers in which a person is signed in, on Access, and signing them out."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import msgspec
 
 from auth.audit import audit_trail
 from auth.pages import account_notices, navigation
-from auth.pages.html_shell import ago, day, redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.html_shell import ago, day
+from auth.pages.page_visit import PageVisit, signed_in
 from auth.people import browser_sessions
 from auth.people.browser_names import browser_name
 from auth.people.browser_sessions import BrowserSession
@@ -39,9 +37,7 @@ class BrowserSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def look(visit: PageVisit, session: BrowserSession) -> BrowserSection:
-    found = await visit.parts.store.read(
-        partial(browser_sessions.listing, user_id=session.user.id, now=visit.now)
-    )
+    found = await visit.read(browser_sessions.listing, user_id=session.user.id, now=visit.now)
     rows = [
         BrowserRow(
             id=each.id,
@@ -58,17 +54,11 @@ async def look(visit: PageVisit, session: BrowserSession) -> BrowserSection:
     )
 
 
-async def end(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.ACCESS))
-    visit = visit.of(session)
-    if not visit.shows(PURPOSE):
-        return visit.stale_form()
+@signed_in(navigation.ACCESS, PURPOSE)
+async def end(visit: PageVisit, session: BrowserSession) -> WireReply:
+    del session
     which = visit.form.get("browser", "")
-    ended = await visit.parts.store.write(
-        partial(end_browsers, cookie=visit.cookie, which=which, who=visit.who, now=visit.now)
-    )
+    ended = await visit.write(end_browsers, cookie=visit.cookie, which=which, who=visit.who, now=visit.now)
     if ended is None:
         return account_notices.back(visit, navigation.ACCESS, "gone")
     if which == OTHERS:
@@ -77,7 +67,7 @@ async def end(visit: PageVisit) -> WireReply:
 
 
 def end_browsers(db: Db, *, cookie: str, which: str, who: Requester, now: Millis) -> str | None:
-    """A job: sign out one of this person's other browsers, or all of them. What one says of itself; None: nothing ended."""
+    """Sign out one of this person's other browsers, or all of them, as a job; return what the one says of itself, None if nothing ended."""
     session = browser_sessions.find(db, cookie, now)
     if session is None or which == session.id_hash[: browser_sessions.ID_CHARACTERS]:
         return None  # this one signs out at the top of the page

@@ -1,31 +1,23 @@
-"""Accounts elsewhere that somebody has connected, on You: and ending one. Connecting is auth/pages/connecting_accounts.py's."""
+"""Accounts elsewhere that somebody has connected, on You, and ending one. Connecting is auth/pages/connecting_accounts.py's."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from auth.pages import account_notices, navigation
-from auth.pages.html_shell import day, redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, signed_in
 from auth.people.browser_sessions import BrowserSession
+from auth.values.connected_accounts import ConnectedAccount
 from auth.values.http_messages import WireReply
 
 PURPOSE: Final = "account connections"
 
 
-class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
-    server: str
-    agent: str
-    label: str
-    since: str
-
-
 class ConnectionSection(msgspec.Struct, frozen=True, kw_only=True):
-    rows: tuple[ConnectionRow, ...]
+    rows: Sequence[ConnectedAccount]
     form_token: str
 
 
@@ -33,21 +25,12 @@ async def look(visit: PageVisit, session: BrowserSession) -> ConnectionSection |
     connections = visit.parts.connections
     if connections is None:
         return None
-    found = await visit.parts.store.read(partial(connections.listing, user_id=session.user.id))
-    rows = tuple(
-        ConnectionRow(server=each.server, agent=each.agent, label=each.label, since=day(each.since))
-        for each in found
-    )
+    rows = await visit.read(connections.listing, user_id=session.user.id)
     return ConnectionSection(rows=rows, form_token=visit.token(PURPOSE)) if rows else None
 
 
-async def end(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.YOU))
-    visit = visit.of(session)
-    if not visit.shows(PURPOSE):
-        return visit.stale_form()
+@signed_in(navigation.YOU, PURPOSE)
+async def end(visit: PageVisit, session: BrowserSession) -> WireReply:
     connections = visit.parts.connections
     server, agent = visit.form.get("server", ""), visit.form.get("agent", "")
     place = None if connections is None else connections.place(server, agent)

@@ -1,11 +1,10 @@
-"""What a person has agreed to and is not asked about again for a while, on Access: and forgetting it.
+"""Consents of a person that are remembered for a while, on Access, and forgetting one.
 
 Forgetting ends no login; it makes the program ask before the next one. Remembering is the consent page's.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -13,12 +12,10 @@ import msgspec
 from auth.administration import guest_accounts as people
 from auth.audit import audit_trail
 from auth.pages import account_notices, navigation
-from auth.pages.html_shell import day, redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, signed_in
 from auth.people import browser_sessions
 from auth.people.browser_sessions import BrowserSession
-from auth.values.database import Db, Row
+from auth.values.database import Db, Row, from_row
 from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
 from auth.values.requester import Requester
@@ -31,10 +28,10 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     redirect_host: str
     server: str
-    name: str
+    client_name: str
     may: tuple[str, ...]
-    since: str
-    until: str
+    created_at: Millis
+    expires_at: Millis
 
 
 class ConsentSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +41,9 @@ class ConsentSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def look(visit: PageVisit, session: BrowserSession) -> ConsentSection | None:
-    rows = await visit.parts.store.read(partial(listing, user_id=session.user.id, now=visit.now))
+    rows = await visit.read(listing, user_id=session.user.id, now=visit.now)
     known = visit.parts.site.scopes
-    consents = tuple(
-        Consent(
-            client_id=row["client_id"],
-            redirect_host=row["redirect_host"],
-            server=row["server"],
-            name=row["client_name"],
-            may=people.in_words(known, row["scope"]),
-            since=day(row["created_at"]),
-            until=day(row["expires_at"]),
-        )
-        for row in rows
-    )
+    consents = tuple(from_row(Consent, row, may=people.in_words(known, row["scope"])) for row in rows)
     if not consents:
         return None
     return ConsentSection(
@@ -75,23 +61,17 @@ def listing(db: Db, *, user_id: str, now: Millis) -> list[Row]:
     )
 
 
-async def forget(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.ACCESS))
-    visit = visit.of(session)
-    if not visit.shows(PURPOSE):
-        return visit.stale_form()
-    gone = await visit.parts.store.write(
-        partial(
-            forget_consent,
-            cookie=visit.cookie,
-            client_id=visit.form.get("client", ""),
-            redirect_host=visit.form.get("redirect_host", ""),
-            server=visit.form.get("server", ""),
-            who=visit.who,
-            now=visit.now,
-        )
+@signed_in(navigation.ACCESS, PURPOSE)
+async def forget(visit: PageVisit, session: BrowserSession) -> WireReply:
+    del session
+    gone = await visit.write(
+        forget_consent,
+        cookie=visit.cookie,
+        client_id=visit.form.get("client", ""),
+        redirect_host=visit.form.get("redirect_host", ""),
+        server=visit.form.get("server", ""),
+        who=visit.who,
+        now=visit.now,
     )
     return account_notices.back(
         visit, navigation.ACCESS, "gone" if gone is None else "consent-forgotten", gone or ""
@@ -108,7 +88,7 @@ def forget_consent(
     who: Requester,
     now: Millis,
 ) -> str | None:
-    """A job. The name of the program that was forgotten; None: there was nothing to forget."""
+    """Forget a consent, as a job; return the name of its program, None if there was nothing to forget."""
     session = browser_sessions.find(db, cookie, now)
     if session is None:
         return None

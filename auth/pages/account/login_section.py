@@ -1,4 +1,4 @@
-"""What has access, on Access: each login in words, and a button that ends it.
+"""Logins on the page Access: each in words, with a button that ends it.
 
 A person sees and ends their own; the owner everybody's, after proving themselves lately. Somebody else's login and one that is
 not there are one answer.
@@ -6,6 +6,7 @@ not there are one answer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from typing import Final, Literal
@@ -16,13 +17,11 @@ import msgspec
 from auth.administration import guest_accounts as people
 from auth.administration import login_listing
 from auth.administration.login_listing import LoginPage, Place
-from auth.audit import audit_trail
 from auth.grants import login_records as grants
 from auth.grants.login_records import LoginRecord
 from auth.pages import account_notices, navigation, reauthentication
-from auth.pages.html_shell import ago, day, redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.html_shell import ago, day
+from auth.pages.page_visit import PageVisit, signed_in
 from auth.people import browser_sessions
 from auth.people.browser_sessions import BrowserSession
 from auth.values.database import Db
@@ -100,11 +99,11 @@ async def look(visit: PageVisit, session: BrowserSession) -> LoginSection:
 
 
 async def _everybodys(visit: PageVisit, before: Place | None, searched: str) -> LoginPage:
-    """Of very many, as many stretches as it takes to fill a page, and no more than a few."""
-    store, logins, at, by_use = visit.parts.store, list[LoginRecord](), before, True
+    """Read as many stretches as it takes to fill a page, and no more than a few."""
+    logins, at, by_use = list[LoginRecord](), before, True
     for _ in range(STRETCHES):
-        found = await store.read(
-            partial(login_listing.page, now=visit.now, limit=SHOWN - len(logins), before=at, like=searched)
+        found = await visit.read(
+            login_listing.page, now=visit.now, limit=SHOWN - len(logins), before=at, like=searched
         )
         logins += found.logins
         at, by_use = found.go_on, found.by_use
@@ -114,17 +113,16 @@ async def _everybodys(visit: PageVisit, before: Place | None, searched: str) -> 
 
 
 async def _own(visit: PageVisit, person: str, before: Place | None, searched: str) -> LoginPage:
-    job = partial(
+    found = await visit.read(
         grants.sessions, now=visit.now, subject=person, limit=SHOWN + 1, before=before, like=searched
     )
-    found = await visit.parts.store.read(job)
     last = found[SHOWN - 1].grant if len(found) > SHOWN else None
     go_on = None if last is None else (last.last_used_at, last.id)
     return LoginPage(logins=found[:SHOWN], go_on=go_on, by_use=True)
 
 
 def read_place(text: str) -> Place | None:
-    """Where a page of logins begins: when the last one of the page before was used or made, and its id."""
+    """Read where a page of logins begins: when the last one of the page before was used or made, and its id."""
     at, dot, login = text.partition(".")
     return (int(at), login) if dot and at.isascii() and at.isdigit() and len(at) < 16 else None
 
@@ -134,13 +132,13 @@ def _address(searched: str, after: Place | None = None) -> str:
 
 
 def address(searched: str, name: str, place: str) -> str:
-    """Of the Access page, for what is looked for, and beginning there."""
+    """Return the address of the page Access for a search, beginning at a place of it."""
     query = {key: value for key, value in (("q", searched), (name, place)) if value}
     return navigation.ACCESS + (f"?{urlencode(query)}" if query else "")
 
 
 def _whose(login: LoginRecord, mine: str) -> tuple[int, str]:
-    """Where a login stands on the page, and under which title."""
+    """Return where a login stands on the page, and under which title."""
     if login.grant.principal_kind != PrincipalKind.USER:
         return 2, "Machines with credentials of their own"
     return (0, "") if login.grant.subject == mine else (1, login.user_name)
@@ -184,35 +182,38 @@ def _how(login: LoginRecord, host: str) -> str:
             return "with a code"
 
 
-async def end(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.ACCESS))
-    visit = visit.of(session)
-    if not visit.shows(PURPOSE):
-        return visit.stale_form()
-    login = visit.form.get("login", "")
-    job = partial(end_login, cookie=visit.cookie, login=login, now=visit.now)
-    job = audit_trail.asked_from(job, visit.who)
-    outcome = await visit.parts.store.write(job)
-    if outcome == "prove":
-        asked = await reauthentication.ask(
-            visit, session, "to end a login that is not yours", back=navigation.ACCESS
-        )
-        if asked is not None:
-            return asked
-        outcome = await visit.parts.store.write(job)
-    if not isinstance(outcome, LoginEnded):
+@signed_in(navigation.ACCESS, PURPOSE)
+async def end(visit: PageVisit, session: BrowserSession) -> WireReply:
+    job = partial(end_login, cookie=visit.cookie, login=visit.form.get("login", ""), now=visit.now)
+    return await end_access(visit, session, job, of="a login", did="login-ended")
+
+
+class AccessEnded(msgspec.Struct, frozen=True):
+    """The end of a login or key; `what` says in words whose, and which."""
+
+    what: str
+
+
+async def end_access(
+    visit: PageVisit,
+    session: BrowserSession,
+    job: Callable[[Db], AccessEnded | Literal["gone", "prove"]],
+    *,
+    of: str,
+    did: str,
+) -> WireReply:
+    """End a login or key, after a proof where it is not one's own."""
+    why = f"to end {of} that is not yours"
+    outcome = await reauthentication.carry_out(visit, session, why, job, back=navigation.ACCESS)
+    if isinstance(outcome, WireReply):
+        return outcome
+    if not isinstance(outcome, AccessEnded):
         return account_notices.back(visit, navigation.ACCESS, "gone")
-    return account_notices.back(visit, navigation.ACCESS, "login-ended", outcome.what)
+    return account_notices.back(visit, navigation.ACCESS, did, outcome.what)
 
 
-class LoginEnded(msgspec.Struct, frozen=True):
-    what: str  # in words: whose, and of what
-
-
-def end_login(db: Db, *, cookie: str, login: str, now: Millis) -> LoginEnded | Literal["gone", "prove"]:
-    """A job. "prove": it is somebody else's, and the owner has to show first that it is them."""
+def end_login(db: Db, *, cookie: str, login: str, now: Millis) -> AccessEnded | Literal["gone", "prove"]:
+    """End a login, as a job; return "prove" where it is somebody else's, and the owner has to show first that it is them."""
     session = browser_sessions.find(db, cookie, now)
     found = grants.find(db, login, now)
     if session is None or found is None:
@@ -223,13 +224,7 @@ def end_login(db: Db, *, cookie: str, login: str, now: Millis) -> LoginEnded | L
         return "gone"
     if not own and not reauthentication.lately(session, now):
         return "prove"
-    by = session.user.id
-    ended = grants.revoke(db, login, reason="ended on the page Access", by=by, now=now)
-    whose = (
-        "Your login"
-        if own
-        else f"{found.user_name}’s login"
-        if grant.principal_kind == PrincipalKind.USER
-        else "The login"
-    )
-    return LoginEnded(f"{whose} of {found.named}") if ended else "gone"
+    if not grants.revoke(db, login, reason="ended on the page Access", by=session.user.id, now=now):
+        return "gone"
+    theirs = f"{found.user_name}’s" if grant.principal_kind == PrincipalKind.USER else "The"
+    return AccessEnded(f"{'Your' if own else theirs} login of {found.named}")

@@ -1,15 +1,14 @@
-"""Money on You: what somebody has and what moved of it, a voucher to redeem, and caps that they set themselves, of all they have or
-of one login. And for the owner, what was earned.
+"""Money on You: what somebody has and what moved of it, a voucher to redeem, and caps that they set themselves; for the owner, what was earned.
 
-What money is, the server's cashier knows (`Parts.cashier`); where nothing costs anything there is none, and no section.
+The server's cashier (`Parts.cashier`) knows what money is; where nothing costs anything there is none, and no section.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Literal, Protocol, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -18,8 +17,7 @@ from auth.grants import login_records as grants
 from auth.grants.login_records import LoginRecord
 from auth.pages import account_notices, navigation
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, sign_in_then, signed_in
 from auth.people import browser_sessions
 from auth.people.browser_sessions import BrowserSession
 from auth.people.user_accounts import User
@@ -52,12 +50,6 @@ class LoginChoice(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-class MoneyStep(Protocol):
-    async def __call__(self, visit: PageVisit, cashier: Cashier) -> str:
-        """What the page says then. Raises `CashierRefusal`."""
-        ...
-
-
 class MoneySection(msgspec.Struct, frozen=True, kw_only=True):
     held: MoneyHeld
     caps: tuple[CapRow, ...]
@@ -73,10 +65,6 @@ class EarningsSection(msgspec.Struct, frozen=True):
     taken: MoneyTaken
 
 
-async def look(visit: PageVisit, session: BrowserSession) -> MoneySection | None:
-    return await _section(visit, session)
-
-
 async def look_at_earnings(visit: PageVisit, session: BrowserSession) -> EarningsSection | None:
     cashier = visit.parts.cashier
     if cashier is None or session.user.role != "owner":
@@ -84,7 +72,7 @@ async def look_at_earnings(visit: PageVisit, session: BrowserSession) -> Earning
     return EarningsSection(await cashier.taken(visit.now))
 
 
-async def _section(
+async def look(
     visit: PageVisit,
     session: BrowserSession,
     *,
@@ -95,9 +83,7 @@ async def _section(
     cashier = visit.parts.cashier
     if cashier is None:
         return None
-    found, logins = await visit.parts.store.read(
-        partial(_read, cashier=cashier, person=session.user.id, now=visit.now)
-    )
+    found, logins = await visit.read(_read, cashier=cashier, person=session.user.id, now=visit.now)
     names = {login.grant.id: login.named for login in logins}
     return MoneySection(
         held=found,
@@ -136,101 +122,66 @@ def _whose(login: str, names: Mapping[str, str]) -> str:
 # ── the buttons ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def redeem(visit: PageVisit) -> WireReply:
-    async def act(visit: PageVisit, cashier: Cashier) -> str:
-        job = partial(
-            _redeem,
-            cashier=cashier,
-            cookie=visit.cookie,
-            typed=visit.form.get("voucher", "")[:TYPED],
-            seed=visit.parts.entropy(SEED_BYTES),
-            now=visit.now,
-        )
-        return (
-            "voucher-redeemed"
-            if await visit.parts.store.write(audit_trail.asked_from(job, visit.who))
-            else "gone"
-        )
-
-    return await _acted(visit, act, about="voucher")
+@signed_in(navigation.YOU)
+async def redeem(visit: PageVisit, session: BrowserSession) -> WireReply:
+    job = partial(_redeem, typed=visit.form.get("voucher", "")[:TYPED], seed=visit.parts.entropy(SEED_BYTES))
+    return await _acted(visit, session, job, did="voucher-redeemed", about="voucher")
 
 
-def _redeem(db: Db, *, cashier: Cashier, cookie: str, typed: str, seed: bytes, now: Millis) -> str | None:
-    user = _person(db, cookie, now)
-    return None if user is None else cashier.redeem(db, user.id, typed, seed=seed, now=now)
+def _redeem(db: Db, *, cashier: Cashier, user: User, typed: str, seed: bytes, now: Millis) -> bool:
+    return bool(cashier.redeem(db, user.id, typed, seed=seed, now=now))
 
 
-async def cap(visit: PageVisit) -> WireReply:
-    async def act(visit: PageVisit, cashier: Cashier) -> str:
-        job = partial(
-            _cap,
-            cashier=cashier,
-            cookie=visit.cookie,
-            login=visit.form.get("login", ""),
-            period=visit.form.get("period", ""),
-            typed=visit.form.get("amount", "")[:TYPED],
-            now=visit.now,
-        )
-        return {"set": "cap-set", "gone": "gone"}[
-            await visit.parts.store.write(audit_trail.asked_from(job, visit.who))
-        ]
-
-    return await _acted(visit, act, about="cap")
+@signed_in(navigation.YOU)
+async def cap(visit: PageVisit, session: BrowserSession) -> WireReply:
+    job = partial(_cap, typed=visit.form.get("amount", "")[:TYPED], **_which(visit))
+    return await _acted(visit, session, job, did="cap-set", about="cap")
 
 
-def _cap(
-    db: Db, *, cashier: Cashier, cookie: str, login: str, period: str, typed: str, now: Millis
-) -> Literal["set", "gone"]:
-    user = _person(db, cookie, now)
-    if user is None or period not in PERIODS or not _is_theirs(db, login, user):
-        return "gone"
-    written = cast("CapPeriod", period)
-    cashier.cap(db, user.id, login, typed, written, by=user.id, now=now)
-    return "set"
+def _cap(db: Db, *, cashier: Cashier, user: User, login: str, period: str, typed: str, now: Millis) -> bool:
+    if period not in PERIODS or not _is_theirs(db, login, user):
+        return False
+    cashier.cap(db, user.id, login, typed, cast("CapPeriod", period), by=user.id, now=now)
+    return True
 
 
-async def uncap(visit: PageVisit) -> WireReply:
-    async def act(visit: PageVisit, cashier: Cashier) -> str:
-        job = partial(
-            _uncap,
-            cashier=cashier,
-            cookie=visit.cookie,
-            login=visit.form.get("login", ""),
-            period=visit.form.get("period", ""),
-            now=visit.now,
-        )
-        return (
-            "cap-removed" if await visit.parts.store.write(audit_trail.asked_from(job, visit.who)) else "gone"
-        )
-
-    return await _acted(visit, act, about="cap")
+@signed_in(navigation.YOU)
+async def uncap(visit: PageVisit, session: BrowserSession) -> WireReply:
+    return await _acted(visit, session, partial(_uncap, **_which(visit)), did="cap-removed", about="cap")
 
 
-def _uncap(db: Db, *, cashier: Cashier, cookie: str, login: str, period: str, now: Millis) -> bool:
-    user = _person(db, cookie, now)
-    if user is None or period not in PERIODS or not _is_theirs(db, login, user):
+def _uncap(db: Db, *, cashier: Cashier, user: User, login: str, period: str, now: Millis) -> bool:
+    if period not in PERIODS or not _is_theirs(db, login, user):
         return False
     return cashier.uncap(db, user.id, login, cast("CapPeriod", period), by=user.id, now=now)
 
 
-async def _acted(visit: PageVisit, act: MoneyStep, *, about: str) -> WireReply:
-    session, cashier = await visit.session(), visit.parts.cashier
-    if session is None or cashier is None:
+def _which(visit: PageVisit) -> dict[str, str]:
+    return {name: visit.form.get(name, "") for name in ("login", "period")}
+
+
+async def _acted(
+    visit: PageVisit, session: BrowserSession, job: Callable[..., bool], *, did: str, about: str
+) -> WireReply:
+    """Run a job, and say what was done; of what the cashier refuses, show the form again."""
+    cashier = visit.parts.cashier
+    if cashier is None:
         return redirect(sign_in_then(navigation.YOU))
-    visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
+    job = partial(_as_person, job=job, cashier=cashier, cookie=visit.cookie, now=visit.now)
     try:
-        return account_notices.back(visit, navigation.YOU, await act(visit, cashier))
+        done = await visit.write(audit_trail.asked_from(job, visit.who))
     except CashierRefusal as refusal:
         typed = {name: visit.form.get(name, "")[:TYPED] for name in CAP_FIELDS if about == "cap"}
-        section = await _section(visit, session, problem=str(refusal), about=about, typed=typed)
+        section = await look(visit, session, problem=str(refusal), about=about, typed=typed)
         return visit.page("money.html", title="Your money", status=400, it=section)
+    return account_notices.back(visit, navigation.YOU, did if done else "gone")
 
 
-def _person(db: Db, cookie: str, now: Millis) -> User | None:
+def _as_person(db: Db, *, job: Callable[..., bool], cashier: Cashier, cookie: str, now: Millis) -> bool:
     session = browser_sessions.find(db, cookie, now)
-    return None if session is None else session.user
+    return session is not None and job(db, cashier=cashier, user=session.user, now=now)
 
 
 def _is_theirs(db: Db, login: str, user: User) -> bool:

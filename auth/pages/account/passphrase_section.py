@@ -1,4 +1,4 @@
-"""Changing one's passphrase: the present one is asked for, throttled like a sign-in, and all other browsers are signed out."""
+"""The change of one's passphrase: the present one is asked for, throttled like a sign-in, and all other browsers are signed out."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import msgspec
 
 from auth.audit import audit_trail
 from auth.context.identity_parts import HashingBusy
-from auth.pages import account_notices, navigation, reauthentication, reauthentication_proof
+from auth.pages import navigation, reauthentication, reauthentication_proof
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, sign_in_then, signed_in
 from auth.people import browser_sessions, user_accounts
-from auth.people.browser_sessions import BrowserSession, cookie_from, set_cookie
+from auth.people.browser_sessions import BrowserSession, NewSession
 from auth.people.user_accounts import CountedGuess, Throttled, UnfitEntry
 from auth.values import sealed_rows
 from auth.values.database import Db
 from auth.values.http_messages import WireReply
-from auth.values.identity_model import Millis
-from auth.values.requester import Requester
 
 PURPOSE: Final = "account passphrase"
 WRONG: Final = "That is not your present passphrase. Nothing was changed."
@@ -36,20 +33,13 @@ async def look(visit: PageVisit, session: BrowserSession) -> PassphraseSection:
     return PassphraseSection(has_one=session.user.passphrase_hash is not None)
 
 
-async def show(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.YOU))
-    return _form(visit.of(session), session, problem="")
+@signed_in(navigation.YOU)
+async def show(visit: PageVisit, session: BrowserSession) -> WireReply:
+    return _form(visit, session, problem="")
 
 
-async def change(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.YOU))
-    visit = visit.of(session)
-    if not visit.shows(PURPOSE):
-        return visit.stale_form()
+@signed_in(navigation.YOU, PURPOSE)
+async def change(visit: PageVisit, session: BrowserSession) -> WireReply:
     again = partial(_form, visit, session)
     if session.user.passphrase_hash is None:  # nothing to ask for but another proof
         asked = await reauthentication.ask(visit, session, "to set a passphrase")
@@ -77,24 +67,12 @@ async def change(visit: PageVisit) -> WireReply:
         return visit.too_many(hashed.until, back=(navigation.YOU, "Back"))
     if hashed.new is None:
         return again(problem=WRONG, about="passphrase")
-    cookie = cookie_from(visit.parts.entropy(browser_sessions.COOKIE_BYTES))
-    outcome = await visit.parts.store.write(
-        partial(
-            change_passphrase,
-            admitted=hashed.admitted,
-            passphrase_hash=hashed.new,
-            cookie=cookie,
-            replaces=visit.cookie,
-            who=visit.who,
-            now=visit.parts.clock(),
-        )
-    )
-    match outcome:
+    fresh = visit.new_session()
+    match await visit.write(
+        change_passphrase, admitted=hashed.admitted, passphrase_hash=hashed.new, fresh=fresh
+    ):
         case "changed":
-            reply = account_notices.back(visit, navigation.YOU, "passphrase-changed")
-            return redirect(
-                dict(reply.headers)["location"], headers=(set_cookie(cookie, visit.secure, keep=True),)
-            )
+            return visit.lead_on(f"{navigation.YOU}?did=passphrase-changed", fresh)
         case "wrong":
             return again(problem=WRONG, about="passphrase")
         case "signed out":
@@ -110,7 +88,7 @@ class _Hashed:
 async def _hashed(
     visit: PageVisit, session: BrowserSession, present: str | None, wanted: str
 ) -> _Hashed | Throttled:
-    """The new passphrase, if the present one was right, in one turn. Raises `HashingBusy`."""
+    """Hash the new passphrase, if the present one was right, in one turn. Raise `HashingBusy`."""
     hashing, admitted = visit.parts.hashing, None
     with hashing.place(first=True) as place:
         if present is not None:
@@ -119,15 +97,13 @@ async def _hashed(
                 return tried
             admitted = tried.admitted
             if not tried.matched:
-                await visit.parts.store.write(
-                    partial(
-                        user_accounts.conclude,
-                        admitted=admitted,
-                        matched=False,
-                        event="user.passphrase_changed",
-                        who=visit.who,
-                        now=visit.now,
-                    )
+                await visit.write(
+                    user_accounts.conclude,
+                    admitted=admitted,
+                    matched=False,
+                    event="user.passphrase_changed",
+                    who=visit.who,
+                    now=visit.now,
                 )
                 return _Hashed(admitted=admitted, new=None)
         await place.turn()
@@ -136,17 +112,11 @@ async def _hashed(
 
 
 def change_passphrase(
-    db: Db,
-    *,
-    admitted: CountedGuess | None,
-    passphrase_hash: str,
-    cookie: str,
-    replaces: str,
-    who: Requester,
-    now: Millis,
+    db: Db, *, admitted: CountedGuess | None, passphrase_hash: str, fresh: NewSession
 ) -> Literal["changed", "wrong", "signed out"]:
-    """A job: everything once more, then the new passphrase, and a new cookie for the only browser that stays signed in."""
-    session = browser_sessions.find(db, replaces, now)
+    """Check everything once more, as a job; then set the passphrase, and sign in anew the only browser that stays signed in."""
+    who, now = fresh.who, fresh.now
+    session = browser_sessions.find(db, fresh.replaces, now)
     if session is None:
         return "signed out"
     user = session.user
@@ -160,7 +130,7 @@ def change_passphrase(
         return "wrong"
     browser_sessions.end_all(db, user.id)
     sealed_rows.update(db, sealed_rows.USERS, user.id, {"passphrase_hash": passphrase_hash})
-    browser_sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
+    fresh.begin(db, user.id)
     db.changed("user", user.id)
     audit_trail.record(db, now, "user.passphrase_changed", actor=audit_trail.actor(user.id), who=who)
     return "changed"

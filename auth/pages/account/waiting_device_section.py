@@ -1,4 +1,4 @@
-"""Devices that wait to be let in, on the Access page: entering a code; and for the owner, who waits, and turning one away.
+"""Devices that wait to be let in, on the page Access: entering a code; and for the owner, who waits, and turning one away.
 
 The code stands on the device alone, so whoever approves has to have seen it: it is typed here, and the confirm page comes next.
 To turn somebody away nobody needs it. Nothing secret is shown: a stored request does not know its code.
@@ -6,7 +6,6 @@ To turn somebody away nobody needs it. Nothing secret is shown: a stored request
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -14,9 +13,8 @@ import msgspec
 from auth.authorization import device_authorization as device
 from auth.authorization.device_authorization import DeviceDenied, DeviceRequest
 from auth.pages import account_notices, navigation
-from auth.pages.html_shell import ago, in_words, redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.html_shell import ago, in_words
+from auth.pages.page_visit import PageVisit, signed_in
 from auth.people import browser_sessions
 from auth.people.browser_sessions import BrowserSession
 from auth.values.database import Db
@@ -51,7 +49,7 @@ class WaitingSection(msgspec.Struct, frozen=True, kw_only=True):
 
 async def look(visit: PageVisit, session: BrowserSession) -> WaitingSection:
     everybody = session.user.role == "owner"
-    found = await visit.parts.store.read(partial(device.pending, now=visit.now)) if everybody else []
+    found = await visit.read(device.pending, now=visit.now) if everybody else []
     return WaitingSection(
         rows=tuple(_row(visit, each) for each in found[:SHOWN]),
         more=max(0, len(found) - SHOWN),
@@ -78,16 +76,12 @@ def _named(ask: DeviceRequest) -> str:
     return ask.client_name or ask.registered_name or "a program without a name"
 
 
-async def deny(visit: PageVisit) -> WireReply:
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then(navigation.ACCESS))
-    visit = visit.of(session)
-    if not visit.shows(PURPOSE) or session.user.role != "owner":
+@signed_in(navigation.ACCESS, PURPOSE)
+async def deny(visit: PageVisit, session: BrowserSession) -> WireReply:
+    if session.user.role != "owner":
         return visit.stale_form()
-    outcome = await visit.parts.store.write(
-        partial(deny_device, cookie=visit.cookie, request_id=visit.form.get("request", ""), now=visit.now)
-    )
+    request_id = visit.form.get("request", "")
+    outcome = await visit.write(deny_device, cookie=visit.cookie, request_id=request_id, now=visit.now)
     if outcome is None:
         return account_notices.back(visit, navigation.ACCESS, "gone")
     ask = outcome.request
@@ -96,7 +90,7 @@ async def deny(visit: PageVisit) -> WireReply:
 
 
 def deny_device(db: Db, *, cookie: str, request_id: str, now: Millis) -> DeviceDenied | None:
-    """A job: the owner turns a request away, as with `ostiary deny`. It gives nothing, so it needs no proof."""
+    """Turn a request away for the owner, as a job, as `ostiary deny` does. That gives nothing, so it needs no proof."""
     session = browser_sessions.find(db, cookie, now)
     if session is None or session.user.role != "owner":
         return None

@@ -15,8 +15,7 @@ from auth.context.identity_parts import Parts
 from auth.pages import account_notices, navigation
 from auth.pages.account import account_page, waiting_device_section
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit
-from auth.pages.user_code_entry import sign_in_then
+from auth.pages.page_visit import PageVisit, sign_in_then
 from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import SECOND

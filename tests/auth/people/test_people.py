@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from auth.administration import guest_accounts as people
-from auth.administration.guest_accounts import AcceptedInvitation, GuestTerms, GuestUnchanged, Invitation
+from auth.administration.guest_accounts import GuestTerms, GuestUnchanged, Invitation
 from auth.authorization import device_authorization as device
 from auth.clients.client_registry import CLI_CLIENT_ID
 from auth.grants import login_records as grants
@@ -56,7 +56,7 @@ def invite(world: World, name: str = "bob", *, token: str = TOKEN, **terms: Any)
     )
 
 
-def accept(world: World, token: str = TOKEN) -> AcceptedInvitation | LinkIsOver:
+def accept(world: World, token: str = TOKEN) -> User | LinkIsOver:
     return world.db.run(
         lambda db: people.accept(db, token=token, passphrase_hash="phc", who=world.who(), now=world.now)
     )
@@ -65,7 +65,7 @@ def accept(world: World, token: str = TOKEN) -> AcceptedInvitation | LinkIsOver:
 def joined(world: World, name: str = "bob", **terms: Any) -> str:
     invited = invite(world, name, **terms)
     assert isinstance(invited, Invitation)
-    assert isinstance(accept(world), AcceptedInvitation)
+    assert isinstance(accept(world), User)
     return invited.user.id
 
 
@@ -101,9 +101,9 @@ def test_an_invited_person_takes_the_account_with_the_link_and_has_what_was_give
     assert isinstance(invited, Invitation)
     assert (invited.user.state, invited.user.role, invited.user.invited_by) == ("invited", "user", "local:0")
     taken = accept(world)
-    assert isinstance(taken, AcceptedInvitation)
-    assert (taken.user.state, taken.user.scope, taken.user.tools) == ("enabled", "mcp:tools", "readonly")
-    assert taken.user.expires_at == START + DAY
+    assert isinstance(taken, User)
+    assert (taken.state, taken.scope, taken.tools) == ("enabled", "mcp:tools", "readonly")
+    assert taken.expires_at == START + DAY
     assert world.db.audited("user.joined") == [("ok", "")]
     assert ("user", invited.user.id) in world.db.changes
 
@@ -113,7 +113,7 @@ def test_an_invitation_works_once_and_only_its_hash_is_stored() -> None:
     invite(world)
     dump = "\n".join(world.db.database.dump())
     assert TOKEN not in dump
-    assert isinstance(accept(world), AcceptedInvitation)
+    assert isinstance(accept(world), User)
     assert isinstance(accept(world), LinkIsOver)
     assert world.db.audited("user.joined") == [("ok", ""), ("refused", "the link is over")]
 
@@ -130,8 +130,8 @@ def test_an_invitation_runs_out_and_a_newer_one_replaces_it_with_its_terms() -> 
     assert newest.user.id == again.user.id
     assert isinstance(accept(world, "u" * 32), LinkIsOver)
     taken = accept(world, "v" * 32)
-    assert isinstance(taken, AcceptedInvitation)
-    assert taken.user.scope == "mcp:tools", "what is not said anew stays"
+    assert isinstance(taken, User)
+    assert taken.scope == "mcp:tools", "what is not said anew stays"
 
 
 def test_a_link_of_another_kind_opens_nothing() -> None:

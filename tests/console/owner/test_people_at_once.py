@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from auth.administration import guest_accounts
+from auth.people.user_accounts import User
 from auth.values.requester import Requester
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, Browser, House
 from tests.auth.people_fakes import household, invited
@@ -34,7 +35,7 @@ def accept(house: House, link: str) -> None:
     job = partial(
         guest_accounts.accept, token=token, passphrase_hash="plain:" + PASSPHRASE, who=who, now=house.time
     )
-    assert isinstance(house.store.now(job), guest_accounts.AcceptedInvitation)
+    assert isinstance(house.store.now(job), User)
 
 
 def switch(house: House, verb: str, name: str) -> None:
