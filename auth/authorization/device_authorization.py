@@ -117,8 +117,8 @@ def device_code_hash(device_code: str) -> str:
 
 def request_code(
     db: Db,
-    *,
     client: Client,
+    *,
     ask: CodeRequest,
     seed: bytes,
     mac_key: bytes,

@@ -1,4 +1,4 @@
-"""The OAuth endpoints: path × steps. How a posted form is answered is in posted_forms.py; here is what each endpoint does with it.
+"""The table of OAuth endpoints, path × steps, and the steps of some. How a posted form is answered is in posted_forms.py.
 
 Pages of people (/authorize, /device, sign-in) are routes in `server/console/pages`.
 """
@@ -12,7 +12,13 @@ from typing import Final
 
 from auth.authorization import device_authorization as device
 from auth.context.identity_parts import Parts
-from auth.endpoints import client_registration, json_replies, pushed_authorization, token_introspection
+from auth.endpoints import (
+    client_registration,
+    json_replies,
+    posted_forms,
+    pushed_authorization,
+    token_introspection,
+)
 from auth.endpoints.posted_forms import FormEndpoint, Job
 from auth.grants import identity_assertions as identity_assertion
 from auth.grants import refresh_tokens, request_parameters
@@ -25,7 +31,7 @@ from auth.values import endpoint_paths
 from auth.values.database import Db
 from auth.values.entropy import SEED_BYTES
 from auth.values.http_messages import WireReply, WireRequest
-from auth.values.identity_model import Millis
+from auth.values.identity_model import Client, Millis
 from auth.values.oauth_errors import OAuthRefusal
 from auth.values.requester import Requester
 
@@ -34,9 +40,7 @@ FORM_BYTES: Final = 64 * 1_024
 
 
 async def _prepare_token(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
-    from auth.endpoints import (
-        token_endpoint,  # loads Authlib, which a server that nobody has logged in to yet need not carry
-    )
+    from auth.endpoints import token_endpoint  # Authlib, which a server without logins need not carry
 
     asked = request_parameters.token_form(form)
     shown = asked.refresh_token
@@ -76,36 +80,22 @@ def _finish_token(parts: Parts, issue: Issue, who: Requester) -> WireReply:
 
 
 async def _prepare_device(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
-    asked = request_parameters.device_form(form)
-    ask = device.CodeRequest(
-        scope=asked.scope,
-        resources=asked.resources,
-        client_name=asked.client_name,
-        hostname=asked.hostname,
-        requester=who,
+    ask = partial(
+        device.request_code,
+        ask=device.CodeRequest(
+            scope=form.get("scope") or "",
+            resources=form.resources,
+            client_name=form.get("client_name") or "",
+            hostname=form.get("hostname") or "",
+            requester=who,
+        ),
+        seed=parts.entropy(SEED_BYTES),
+        mac_key=parts.subkey(device.MAC_PURPOSE),
+        site=parts.site,
+        policy=parts.policy.device,
+        now=now,
     )
-    seed, mac_key = parts.entropy(SEED_BYTES), parts.subkey(device.MAC_PURPOSE)
-
-    def job(db: Db) -> device.DeviceAuthorization | OAuthRefusal:
-        from auth.endpoints import token_endpoint
-
-        client = token_endpoint.authenticate(
-            db, asked.credentials, endpoint="device_authorization", requester=who, now=now
-        )
-        if isinstance(client, OAuthRefusal):
-            return client
-        return device.request_code(
-            db,
-            client=client,
-            ask=ask,
-            seed=seed,
-            mac_key=mac_key,
-            site=parts.site,
-            policy=parts.policy.device,
-            now=now,
-        )
-
-    return job
+    return posted_forms.by_client(form, "device_authorization", who, now, ask)
 
 
 def _finish_device(parts: Parts, codes: device.DeviceAuthorization, who: Requester) -> WireReply:
@@ -123,33 +113,26 @@ def _finish_device(parts: Parts, codes: device.DeviceAuthorization, who: Request
 
 
 async def _prepare_revoke(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
-    asked = request_parameters.revoke_form(form)
+    token = form.need("token")
     await parts.reload_keys()
-    link = refresh_tokens.parse(parts.keys.refresh, asked.token, now)
+    link = refresh_tokens.parse(parts.keys.refresh, token, now)
     grant_id = None if link is None else link.grant_id
     if link is None:
         try:
             grant_id = access_token_verifier.read(
-                asked.token, parts.site.issuer, parts.keys, now, expired_too=True
+                token, parts.site.issuer, parts.keys, now, expired_too=True
             ).grant_id
         except BadToken:
             grant_id = None  # §2.2: not an error
 
-    def job(db: Db) -> tokens.Revoked | OAuthRefusal:
-        from auth.endpoints import token_endpoint
-
-        client = token_endpoint.authenticate(
-            db, asked.credentials, endpoint="revocation", requester=who, now=now
-        )
-        if isinstance(client, OAuthRefusal):
-            return client
+    def ask(db: Db, client: Client) -> tokens.Revoked | OAuthRefusal:
         # Whoever no longer waits for a login has no token yet, and shows what it would get one for. The answer is the same for
         # any text (§2.2), so nobody learns which codes there are.
-        if grant_id is None and device.withdraw(db, client.id, asked.token, requester=who, now=now):
+        if grant_id is None and device.withdraw(db, client.id, token, requester=who, now=now):
             return tokens.Revoked(known=True)
         return tokens.revoke_by_token(db, client, grant_id, requester=who, now=now)
 
-    return job
+    return posted_forms.by_client(form, "revocation", who, now, ask)
 
 
 def _finish_revoke(parts: Parts, revoked: tokens.Revoked, who: Requester) -> WireReply:
@@ -186,5 +169,5 @@ def special_of(path: str) -> Special | None:
 
 
 def is_endpoint(path: str) -> bool:
-    """Whether programs ask for this path, and no person."""
+    """Return whether programs ask for this path, and no person."""
     return path in FORMS or special_of(path) is not None

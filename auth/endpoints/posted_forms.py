@@ -1,4 +1,4 @@
-"""How a form that a program posts is answered: limits, the form, the client's document or keys, one job, what follows its commit.
+"""The answer to a form that a program posts: limits, the form, the client's document or keys, one job, what follows its commit.
 
 An endpoint is two functions: `prepare` (async: whatever is slow or needs no store) returns a job (sync, inside one
 transaction), and `finish` (sign and write down, after the commit) turns its outcome into the reply. The table is in
@@ -26,7 +26,7 @@ from auth.jose.jws import BadJws
 from auth.tokens import access_tokens as tokens
 from auth.values.database import Db
 from auth.values.http_messages import WireReply, WireRequest
-from auth.values.identity_model import Millis
+from auth.values.identity_model import Client, Millis
 from auth.values.ip_networks import is_loopback
 from auth.values.limits_and_lifetimes import FormLimits
 from auth.values.oauth_errors import OAuthRefusal
@@ -91,15 +91,28 @@ async def answer(parts: Parts, endpoint: FormEndpoint, request: WireRequest) -> 
         note_refusal(parts, who, now)
     if isinstance(outcome, OAuthRefusal):
         return json_replies.refuse(outcome, basic=form.credentials.basic)
-    if (
-        parts.keys.stale or not parts.keys.trusted
-    ):  # a key that was dropped meanwhile must not sign what comes now
+    # A key that was dropped meanwhile must not sign what comes now.
+    if parts.keys.stale or not parts.keys.trusted:
         await parts.reload_keys()
     return endpoint.finish(parts, outcome, who)
 
 
+def by_client(
+    form: CheckedForm, endpoint: str, who: Requester, now: Millis, ask: Callable[[Db, Client], Any]
+) -> Job:
+    """Make the job of an endpoint that is asked by clients which prove who they are."""
+
+    def job(db: Db) -> Any:
+        from auth.endpoints import token_endpoint  # Authlib, which a server without logins need not carry
+
+        client = token_endpoint.authenticate(db, form.credentials, endpoint=endpoint, requester=who, now=now)
+        return client if isinstance(client, OAuthRefusal) else ask(db, client)
+
+    return job
+
+
 def wait_to_ask(parts: Parts, who: Requester, now: Millis) -> int:
-    """Counts one request of this network: 0 if it may go on, else after how many seconds."""
+    """Count one request of this network; return 0 if it may go on, else after how many seconds."""
     return _wait_to_ask(parts, limits_of(parts, who), who, now)
 
 
@@ -111,7 +124,7 @@ def _wait_to_ask(parts: Parts, limits: FormLimits, who: Requester, now: Millis) 
 
 
 def note_refusal(parts: Parts, who: Requester, now: Millis) -> None:
-    """A refusal that left an audit row."""
+    """Count a refusal that left an audit row."""
     parts.throttle.count(_refused(who), now)
 
 
@@ -124,7 +137,7 @@ def limits_of(parts: Parts, who: Requester) -> FormLimits:
 
 
 def is_at_home(parts: Parts, who: Requester) -> bool:
-    """A program of this machine. A web page in a browser of this machine is none, wherever it is from.
+    """Return whether this is a program of this machine. A web page in a browser of this machine is none, wherever it is from.
 
     On a server with a public name nobody is: there a loopback address may be a proxy that nobody has listed.
     """
@@ -138,7 +151,7 @@ def too_often(wait: int) -> OAuthRefusal:
 
 
 def _left_a_refusal(outcome: Any) -> bool:
-    """Whether the job wrote a refusal into the audit trail."""
+    """Return whether the job wrote a refusal into the audit trail."""
     if isinstance(outcome, OAuthRefusal):
         return outcome.error not in WAITING
     return outcome == tokens.Revoked(known=False)

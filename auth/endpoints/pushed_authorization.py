@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from auth.client_authentication import dpop_proofs
 from auth.client_authentication.dpop_proofs import DpopProof
 from auth.context.identity_parts import Parts
 from auth.endpoints import json_replies
-from auth.endpoints.posted_forms import FormEndpoint, Job, limits_of
+from auth.endpoints.posted_forms import FormEndpoint, Job, by_client, limits_of
 from auth.grants.request_parameters import CheckedForm
 from auth.throttling import attempt_limits
 from auth.throttling.attempt_limits import Limit
@@ -66,30 +67,18 @@ async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis)
     proof = form.proof
     if proof is not None:  # RFC 9449 §10.1: as good as naming the key, and better
         asked = replace(asked, values={"dpop_jkt": proof.jkt, **asked.values})
-    seed, limits = parts.entropy(SEED_BYTES), limits_of(parts, who)
-
-    def job(db: Db) -> PushedRequest | OAuthRefusal:
-        from auth.endpoints import token_endpoint
-
-        client = token_endpoint.authenticate(
-            db, form.credentials, endpoint="pushed_authorization_request", requester=who, now=now
-        )
-        if isinstance(client, OAuthRefusal):
-            return client
-        return push(
-            db,
-            client,
-            asked,
-            proof=proof,
-            site=parts.site,
-            who=who,
-            seed=seed,
-            policy=parts.policy,
-            limits=limits,
-            now=now,
-        )
-
-    return job
+    ask = partial(
+        push,
+        asked=asked,
+        proof=proof,
+        site=parts.site,
+        who=who,
+        seed=parts.entropy(SEED_BYTES),
+        policy=parts.policy,
+        limits=limits_of(parts, who),
+        now=now,
+    )
+    return by_client(form, "pushed_authorization_request", who, now, ask)
 
 
 def push(
@@ -105,7 +94,7 @@ def push(
     limits: FormLimits,
     now: Millis,
 ) -> PushedRequest | OAuthRefusal:
-    """A job: keep the request of an authenticated client, if a browser could come with it."""
+    """Keep the request of an authenticated client, as a job, if a browser could come with it."""
     lives_ms = policy.tokens.pushed_ms
     _sweep(db, now)
     refused = _one_too_many(db, client, limits, who, now)
@@ -146,7 +135,7 @@ def _unfit(asked: AuthorizationRequest, found: NoPlace | SendBack | WantedAccess
 
 
 def _sweep(db: Db, now: Millis) -> None:
-    """Part of a job: what is over makes room here and now, for it is long, and anybody may push."""
+    """Make room, as part of a job: requests that are over go here and now, for each is long, and anybody may push."""
     db.execute(
         "DELETE FROM pushed_requests WHERE uri_hash IN"
         " (SELECT uri_hash FROM pushed_requests WHERE expires_at <= ? ORDER BY expires_at, uri_hash LIMIT ?)",
@@ -158,7 +147,7 @@ def _sweep(db: Db, now: Millis) -> None:
 def _one_too_many(
     db: Db, client: Client, limits: FormLimits, who: Requester, now: Millis
 ) -> OAuthRefusal | None:
-    """Refuse, as part of a job, if strangers keep as much here as they may. What others let wait does not count, nor what is decided.
+    """Refuse, as part of a job, if strangers keep as much here as they may. Requests of others do not count, nor those that are decided.
     Nobody's request is thrown out for another's: a neighbourhood that holds many places gets no more as long as few are free."""
     if not is_stranger(client):
         return None
@@ -192,13 +181,13 @@ def _around(who: Requester) -> str:
 
 
 def is_stranger(client: Client) -> bool:
-    """Whether anybody may be behind it: the operator entered no such program, or it has nothing to show, so that whoever knows
-    its id can name it. The built-in one is of that kind."""
+    """Return whether anybody may be behind it: the operator entered no such program, or it has nothing to show, so that whoever
+    knows its id can name it. The built-in one is of that kind."""
     return client.public or client.kind in _UNENTERED
 
 
 def _unproven(db: Db, asked: AuthorizationRequest, proof: DpopProof) -> OAuthRefusal | None:
-    """Part of a job: uses the proof up."""
+    """Use the proof up, as part of a job."""
     if asked.get("dpop_jkt") != proof.jkt:
         return dpop_proofs.refusal("is by another key than dpop_jkt names")
     return None if dpop_proofs.use_up(db, proof) else dpop_proofs.refusal("was used before")
@@ -224,8 +213,8 @@ def is_pushed(asked: AuthorizationRequest) -> bool:
 
 
 def find(db: Db, asked: AuthorizationRequest, now: Millis) -> AuthorizationRequest | None:
-    """The request behind the address that `asked` consists of, as its client pushed it; whatever else the browser brought is
-    ignored (§4). None if it is unknown, another client's, over or decided."""
+    """Find the request behind the address that `asked` consists of, as its client pushed it; whatever else the browser brought is
+    ignored (§4). Return None if it is unknown, another client's, over or decided."""
     row = db.fetch_one(
         "SELECT client_id, parameters FROM pushed_requests WHERE uri_hash = ? AND used_at IS NULL AND expires_at > ?",
         _hash(asked.values["request_uri"]),
@@ -237,7 +226,7 @@ def find(db: Db, asked: AuthorizationRequest, now: Millis) -> AuthorizationReque
 
 
 def opened(db: Db, asked: AuthorizationRequest, now: Millis) -> None:
-    """Part of a job: somebody has come with it, and now needs the time that people need."""
+    """Give the person who has come with it, as part of a job, the time that people need."""
     db.execute(
         "UPDATE pushed_requests SET expires_at = created_at + ? WHERE uri_hash = ? AND used_at IS NULL AND expires_at > ?"
         " AND expires_at < created_at + ?",
@@ -249,7 +238,7 @@ def opened(db: Db, asked: AuthorizationRequest, now: Millis) -> None:
 
 
 def use_up(db: Db, asked: AuthorizationRequest, now: Millis) -> bool:
-    """Part of a job: decide it. False if somebody has."""
+    """Decide a request, as part of a job; return False if somebody has."""
     return bool(
         db.execute(
             "UPDATE pushed_requests SET used_at = ? WHERE uri_hash = ? AND used_at IS NULL AND expires_at > ?",

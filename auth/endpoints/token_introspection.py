@@ -1,8 +1,7 @@
-"""What a token is worth (RFC 7662), for resource servers that cannot or need not read it themselves.
+"""The worth of a token (RFC 7662), for resource servers that cannot or need not read it themselves.
 
 Only clients that the operator has marked may ask, and they prove who they are. Whatever is not good now is answered with
-`{"active": false}` and nothing else: why is nobody's business. An answer decides nothing, so it leaves no audit row; who was
-refused does.
+`{"active": false}` and nothing else: why is nobody's business. An answer decides nothing, so only refusals leave audit rows.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from auth.audit import audit_trail
 from auth.clients.client_registry import lookup
 from auth.context.identity_parts import Parts
 from auth.endpoints import json_replies
-from auth.endpoints.posted_forms import FormEndpoint, Job
+from auth.endpoints.posted_forms import FormEndpoint, Job, by_client
 from auth.grant_types.refresh_token_grant import decide
-from auth.grants import refresh_tokens, request_parameters
+from auth.grants import refresh_tokens
 from auth.grants.request_parameters import CheckedForm
 from auth.grants.token_request import NOBODY, TokenRefusal, account, epoch
 from auth.jose import jws
@@ -44,33 +43,26 @@ NOTHING: Final = TokenWorth(None)
 
 
 async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
-    asked = request_parameters.introspect_form(form)
+    token = form.need("token")
     await parts.reload_keys()
-    link = refresh_tokens.parse(parts.keys.refresh, asked.token, now)
+    link = refresh_tokens.parse(parts.keys.refresh, token, now)
     claims: Claims | None = None
     if link is None:
         try:
-            claims = access_token_verifier.read(asked.token, parts.site.issuer, parts.keys, now)
+            claims = access_token_verifier.read(token, parts.site.issuer, parts.keys, now)
         except BadToken:
             claims = None
 
-    def job(db: Db) -> TokenWorth | OAuthRefusal:
-        from auth.endpoints import token_endpoint
-
-        client = token_endpoint.authenticate(
-            db, asked.credentials, endpoint="introspection", requester=who, now=now
-        )
-        if isinstance(client, OAuthRefusal):
-            return client
+    def ask(db: Db, client: Client) -> TokenWorth | OAuthRefusal:
         if not client.introspects or client.public:
             return _not_for(db, client, who, now)
         if link is not None:
             return refresh_token_worth(db, link, site=parts.site, policy=parts.policy.tokens, now=now)
         if claims is not None:
-            return access_token_worth(db, claims, asked.token, site=parts.site, now=now)
+            return access_token_worth(db, claims, token, site=parts.site, now=now)
         return NOTHING
 
-    return job
+    return by_client(form, "introspection", who, now, ask)
 
 
 def _finish(parts: Parts, worth: TokenWorth, who: Requester) -> WireReply:
@@ -84,7 +76,7 @@ ENDPOINT: Final = FormEndpoint(_prepare, _finish)
 
 
 def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: Millis) -> TokenWorth:
-    """Part of a job: of a token whose signature and form are right, what its login is good for now."""
+    """Say, as part of a job, what the login of a token is good for now, whose signature and form are right."""
     live = read_live(db, claims.grant_id)
     sound = (
         live is not None
@@ -119,7 +111,7 @@ def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: M
 def refresh_token_worth(
     db: Db, link: refresh_tokens.ChainLink, *, site: Site, policy: TokenPolicy, now: Millis
 ) -> TokenWorth:
-    """Part of a job: of a token that we wrote, whether /token would take it now."""
+    """Say, as part of a job, whether /token would take a token that we wrote."""
     row = db.fetch_one("SELECT * FROM grants WHERE id = ?", link.grant_id)
     grant = None if row is None else Grant.of(sealed_rows.checked(db, sealed_rows.GRANTS, row))
     client = None if grant is None else lookup(db, grant.client_id)
@@ -156,7 +148,7 @@ def refresh_token_worth(
 
 
 def _confirmation(jkt: str | None) -> dict[str, Any]:
-    """RFC 9449 §6.2: whoever shows it must prove this key, which is for the one who asks to see to."""
+    """Name the key that whoever shows the token must prove (RFC 9449 §6.2), which is for the one who asks to see to."""
     return {} if jkt is None else {"cnf": {"jkt": jkt}}
 
 

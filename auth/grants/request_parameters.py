@@ -1,13 +1,12 @@
-"""What may be posted to the OAuth endpoints: one typed form per endpoint, decoded once at the border.
+"""The parameters that may be posted to the OAuth endpoints, checked once at the border.
 
-A grant never sees the raw form. What we do not know is ignored; what we know and comes twice is refused (RFC 6749 §3.2), except
+A grant never sees the raw form. Unknown parameters are ignored; a known one that comes twice is refused (RFC 6749 §3.2), except
 `resource`, which may (RFC 8707 §2). An empty parameter counts as absent (§3.1). The size of the whole body is the listener's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -73,7 +72,7 @@ class BadForm(ValueError):
 
 
 class CheckedForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Checked parameters of one POST."""
+    """The parameters of one POST."""
 
     values: Mapping[str, str]
     resources: tuple[str, ...]
@@ -94,7 +93,7 @@ class CheckedForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenForm(msgspec.Struct, frozen=True, kw_only=True):
-    """RFC 6749 §4-6, RFC 8628 §3.4, RFC 8707 §2.2, RFC 7523 §2.1."""
+    """A token request (RFC 6749 §4-6, RFC 8628 §3.4, RFC 8707 §2.2, RFC 7523 §2.1)."""
 
     grant_type: str
     credentials: ClientCredentials
@@ -113,34 +112,8 @@ class TokenForm(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class DeviceForm(msgspec.Struct, frozen=True, kw_only=True):
-    """RFC 8628 §3.1, and two claims of our own terminal client."""
-
-    credentials: ClientCredentials
-    scope: str = ""
-    resources: tuple[str, ...] = ()
-    client_name: str = ""
-    hostname: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RevokeForm:
-    """RFC 7009 §2.1. The hint is not needed: our tokens tell what they are."""
-
-    credentials: ClientCredentials
-    token: str = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IntrospectForm:
-    """RFC 7662 §2.1. Here, too, the token tells what it is."""
-
-    credentials: ClientCredentials
-    token: str = field(repr=False)
-
-
 def read(request: WireRequest) -> CheckedForm:
-    """Raises `BadForm` or, for what a client says of itself, `BadCredentials`."""
+    """Read a form. Raise `BadForm` or, for what a client says of itself, `BadCredentials`."""
     if len(request.form) > PARAMETERS:
         raise BadForm("too many parameters")
     values: dict[str, str] = {}
@@ -194,21 +167,3 @@ def token_form(form: CheckedForm) -> TokenForm:
         scope=get("scope", ""),
         resources=form.resources,
     )
-
-
-def device_form(form: CheckedForm) -> DeviceForm:
-    return DeviceForm(
-        credentials=form.credentials,
-        scope=form.get("scope") or "",
-        resources=form.resources,
-        client_name=form.get("client_name") or "",
-        hostname=form.get("hostname") or "",
-    )
-
-
-def revoke_form(form: CheckedForm) -> RevokeForm:
-    return RevokeForm(credentials=form.credentials, token=form.need("token"))
-
-
-def introspect_form(form: CheckedForm) -> IntrospectForm:
-    return IntrospectForm(credentials=form.credentials, token=form.need("token"))

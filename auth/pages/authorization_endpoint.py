@@ -1,13 +1,12 @@
-"""GET /authorize (RFC 6749 §3.1): a browser comes with a program's request. It leads to sign-in, to the consent page, back with
-a code for what was agreed to before, or back with an error.
+"""GET /authorize (RFC 6749 §3.1): a browser comes with a program's request, and is led to sign-in, to the consent page, or back, with a code
+for what was agreed to before or with an error.
 
-Until somebody is signed in nothing is written and nobody is told who has an account. What a request may be is in auth/authorization/authorization_request.py,
-the consent page and its answer in consent_page.py.
+Until somebody is signed in nothing is written and nobody is told who has an account. Requests are judged in auth/authorization/authorization_request.py;
+the consent page and its answer are in consent_page.py.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -20,12 +19,19 @@ from auth.clients.client_identifier_urls import is_document
 from auth.endpoints import pushed_authorization
 from auth.pages import consent_decisions, consent_page, opened_servers
 from auth.pages.consent_decisions import NotAgreed, OpenedRequest, SentWithCode
-from auth.pages.consent_page import away, location_of, no_place, send_back
+from auth.pages.consent_page import (
+    agree,
+    away,
+    cannot_go_on,
+    location_of,
+    no_place,
+    open_request,
+    send_back,
+)
 from auth.pages.html_shell import redirect
 from auth.pages.page_visit import PageVisit, sign_in_then
-from auth.people.browser_sessions import BrowserSession, SignedOutMeanwhile
+from auth.people.browser_sessions import BrowserSession
 from auth.values import endpoint_paths
-from auth.values.entropy import SEED_BYTES
 from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import SECOND
@@ -43,7 +49,7 @@ async def show(visit: PageVisit) -> WireReply:
     unknown = await _no_document(visit, asked, session)
     if unknown is not None:
         return no_place(visit, NoPlace(why=f"The program that sent you here is not known: {unknown}."))
-    found = await _open(visit, asked)
+    found = await open_request(visit, asked)
     match found:
         case NoPlace():
             return no_place(visit, found)
@@ -54,7 +60,7 @@ async def show(visit: PageVisit) -> WireReply:
     if len(quote(path)) > authorize.CHARACTERS:
         return no_place(visit, NoPlace(why="The request is too long."))
     if found.pushed and (session is not None or not pushed_authorization.is_stranger(found.client)):
-        await visit.parts.store.write(partial(pushed_authorization.opened, asked=asked, now=visit.now))
+        await visit.write(pushed_authorization.opened, asked=asked, now=visit.now)
     wanted, silent = found.wanted, "none" in found.wanted.prompts
     if session is None or _must_prove_again(wanted, session, visit.now):
         if silent:
@@ -66,49 +72,27 @@ async def show(visit: PageVisit) -> WireReply:
 
 
 async def _ask(visit: PageVisit, session: BrowserSession, found: OpenedRequest, *, silent: bool) -> WireReply:
-    """Back at once with what was agreed to before, or the page."""
-    parts = visit.parts
-    known = not found.wanted.prompts & ASKING and await parts.store.read(
-        partial(
-            consent_decisions.remembered,
-            found=found,
-            user=session.user,
-            known=parts.site.scopes,
-            now=visit.now,
-        )
+    """Lead back at once with what was agreed to before, or show the page."""
+    known = not found.wanted.prompts & ASKING and await visit.read(
+        consent_decisions.remembered,
+        found=found,
+        user=session.user,
+        known=visit.parts.site.scopes,
+        now=visit.now,
     )
     if known:
-        outcome = await parts.store.write(
-            partial(
-                consent_decisions.agree,
-                cookie=visit.cookie,
-                asked=found.asked,
-                ticked=None,
-                site=parts.site,
-                policy=parts.policy.tokens,
-                who=visit.who,
-                seed=parts.entropy(SEED_BYTES),
-                now=parts.clock(),
-            )
-        )
-        match outcome:
-            case SentWithCode():
-                return away(outcome.location)
-            case NoPlace():
-                return no_place(visit, outcome)
-            case SendBack():
-                return send_back(visit, outcome)
-            case SignedOutMeanwhile():
-                return redirect(sign_in_then(authorize.path_of(found.text)))
-            case NotAgreed():
-                """Something changed just now: ask."""
+        outcome = await agree(visit, found, ticked=None)
+        if isinstance(outcome, SentWithCode):
+            return away(outcome.location)
+        if not isinstance(outcome, NotAgreed):  # else something changed just now: ask
+            return cannot_go_on(visit, outcome, authorize.path_of(found.text))
     if silent:
         return send_back(visit, found.wanted.refused("consent_required", "the person has to be asked"))
     return await consent_page.page(visit, session, found)
 
 
 def _send_back(visit: PageVisit, session: BrowserSession | None, back: SendBack) -> WireReply:
-    """An error for the program. Without a session, an address that only its owner vouches for is left to the person: else
+    """Send an error to the program. Without a session, an address that only its owner vouches for is left to the person: else
     anybody could have browsers sent on to anywhere under our name."""
     if session is not None or back.vouched:
         return send_back(visit, back)
@@ -131,7 +115,7 @@ def _must_prove_again(wanted: WantedAccess, session: BrowserSession, now: Millis
 async def _no_document(
     visit: PageVisit, asked: AuthorizationRequest, session: BrowserSession | None
 ) -> str | None:
-    """Why there is no client behind an address that a client gives as its id; None where there is, or it gave none."""
+    """Say why there is no client behind an address that a client gives as its id; None where there is, or it gave none."""
     client_id = asked.get("client_id")
     if client_id is None or not is_document(client_id):
         return None
@@ -140,31 +124,22 @@ async def _no_document(
     )
 
 
-async def _open(visit: PageVisit, asked: AuthorizationRequest) -> OpenedRequest | NoPlace | SendBack:
-    return await visit.parts.store.read(
-        partial(
-            consent_decisions.opened,
-            asked=asked,
-            site=visit.parts.site,
-            origin=visit.request.origin,
-            now=visit.now,
-        )
-    )
-
-
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sends a person to sign in, and for what; `checked`: somebody here has looked at its name."""
+    """The program that sends a person to sign in, and for what; `checked`: somebody here has looked at its name."""
 
     name: str
     checked: bool
     title: str
 
 
-async def asker_of(visit: PageVisit, landing: str) -> Asker | None:
+async def _opened_at(visit: PageVisit, landing: str) -> OpenedRequest | NoPlace | SendBack | None:
     path, _, query = landing.partition("?")
-    if path != endpoint_paths.AUTHORIZE:
-        return None
-    match await _open(visit, authorize.read_text(query)):
+    at_authorize = path == endpoint_paths.AUTHORIZE
+    return await open_request(visit, authorize.read_text(query)) if at_authorize else None
+
+
+async def asker_of(visit: PageVisit, landing: str) -> Asker | None:
+    match await _opened_at(visit, landing):
         case OpenedRequest(client=client, wanted=wanted) if client.name:
             checked = client.kind in ("registered", "builtin")
             return Asker(
@@ -175,11 +150,8 @@ async def asker_of(visit: PageVisit, landing: str) -> Asker | None:
 
 
 async def targets_of(visit: PageVisit, landing: str) -> tuple[str, ...]:
-    """Where a form may lead whose answer leads to `landing`: browsers hold a form to its policy through every redirect."""
-    path, _, query = landing.partition("?")
-    if path != endpoint_paths.AUTHORIZE:
-        return ()
-    match await _open(visit, authorize.read_text(query)):
+    """Return where a form may lead whose answer leads to `landing`: browsers hold a form to its policy through every redirect."""
+    match await _opened_at(visit, landing):
         case OpenedRequest(wanted=WantedAccess(redirect_uri=uri)) | SendBack(redirect_uri=uri):
             return redirect_uris.sources_of(uri)
         case _:

@@ -1,13 +1,12 @@
 """The consent page and its answer: everything a person should see before a program gets in as them.
 
-What is ticked can only be less than what was asked. GET /authorize is in authorization_endpoint.py, the jobs are in consent_decisions.py.
+The choice can only be less than what was asked. GET /authorize is in authorization_endpoint.py, the jobs are in consent_decisions.py.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from functools import partial
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -34,7 +33,7 @@ NOTHING_TICKED: Final = "Leave at least one thing ticked, or choose Deny."
 
 
 class AskingProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, as far as anybody knows."""
+    """The program that asks, as far as anybody knows it."""
 
     standing: Literal["verified", "registered", "unverified"]
     headline: str  # its domain, or what the operator calls it; empty: nobody has checked anything
@@ -94,7 +93,7 @@ async def page(
 
 
 def _leading(visit: PageVisit, found: OpenedRequest) -> PageVisit:
-    """The same visit, with a page whose form may lead back to the program."""
+    """Let the form of a visit's page lead back to the program."""
     targets = redirect_uris.sources_of(found.wanted.redirect_uri)
     return replace(visit, frame=replace(visit.frame, form_targets=targets))
 
@@ -110,30 +109,11 @@ async def decide(visit: PageVisit) -> WireReply:
     decision = visit.form.get("decision")
     if not visit.shows(purpose(text)) or decision not in ("allow", "copy", "deny"):
         return _out_of_date(visit, path)
-    found = await visit.parts.store.read(
-        partial(
-            consent_decisions.opened,
-            asked=asked,
-            site=visit.parts.site,
-            origin=visit.request.origin,
-            now=visit.now,
-        )
-    )
-    if isinstance(found, NoPlace):
-        return no_place(visit, found)
-    if isinstance(found, SendBack):
-        return send_back(visit, found)
+    found = await open_request(visit, asked)
+    if not isinstance(found, OpenedRequest):
+        return cannot_go_on(visit, found, path)
     if decision == "deny":
-        return await _deny(visit, asked, path)
-    copied = decision == "copy"
-    if copied and not redirect_uris.is_loopback(found.wanted.redirect_uri):
-        return _out_of_date(visit, path)
-    return await _allow(visit, session, found, copied=copied)
-
-
-async def _deny(visit: PageVisit, asked: AuthorizationRequest, path: str) -> WireReply:
-    outcome = await visit.parts.store.write(
-        partial(
+        denied = await visit.write(
             consent_decisions.deny,
             cookie=visit.cookie,
             asked=asked,
@@ -141,58 +121,63 @@ async def _deny(visit: PageVisit, asked: AuthorizationRequest, path: str) -> Wir
             who=visit.who,
             now=visit.now,
         )
+        return cannot_go_on(visit, denied, path)
+    copied = decision == "copy"
+    if copied and not redirect_uris.is_loopback(found.wanted.redirect_uri):
+        return _out_of_date(visit, path)
+    return await _allow(visit, session, found, copied=copied)
+
+
+async def open_request(visit: PageVisit, asked: AuthorizationRequest) -> OpenedRequest | NoPlace | SendBack:
+    return await visit.read(
+        consent_decisions.opened,
+        asked=asked,
+        site=visit.parts.site,
+        origin=visit.request.origin,
+        now=visit.now,
     )
-    match outcome:
-        case SendBack():
-            return send_back(visit, outcome)
-        case NoPlace():
-            return no_place(visit, outcome)
-        case SignedOutMeanwhile():
-            return redirect(sign_in_then(path))
+
+
+async def agree(
+    visit: PageVisit, found: OpenedRequest, *, ticked: tuple[str, ...] | None, copied: bool = False
+) -> SentWithCode | NotAgreed | SignedOutMeanwhile | NoPlace | SendBack:
+    parts = visit.parts
+    return await visit.write(
+        consent_decisions.agree,
+        cookie=visit.cookie,
+        asked=found.asked,
+        ticked=ticked,
+        copied=copied,
+        site=parts.site,
+        policy=parts.policy.tokens,
+        who=visit.who,
+        seed=parts.entropy(SEED_BYTES),
+        now=parts.clock(),
+    )
 
 
 async def _allow(
     visit: PageVisit, session: BrowserSession, found: OpenedRequest, *, copied: bool
 ) -> WireReply:
-    parts = visit.parts
-    if any(parts.site.scopes.financial(name) for name in visit.scopes):
+    path = authorize.path_of(found.text)
+    if any(visit.parts.site.scopes.financial(name) for name in visit.scopes):
         asking = await reauthentication.ask(
-            _leading(visit, found),
-            session,
-            "to let a program move money",
-            back=authorize.path_of(found.text),
+            _leading(visit, found), session, "to let a program move money", back=path
         )
         if asking is not None:
             return asking
-    outcome = await parts.store.write(
-        partial(
-            consent_decisions.agree,
-            cookie=visit.cookie,
-            asked=found.asked,
-            ticked=visit.scopes,
-            copied=copied,
-            site=parts.site,
-            policy=parts.policy.tokens,
-            who=visit.who,
-            seed=parts.entropy(SEED_BYTES),
-            now=parts.clock(),
-        )
-    )
+    outcome = await agree(visit, found, ticked=visit.scopes, copied=copied)
     match outcome:
         case SentWithCode():
             return _to_copy(visit, found, outcome) if copied else away(outcome.location)
         case NotAgreed():
             return await page(visit, session, found, problem=NOTHING_TICKED, ticked=visit.scopes)
-        case SendBack():
-            return send_back(visit, outcome)
-        case NoPlace():
-            return no_place(visit, outcome)
-        case SignedOutMeanwhile():
-            return redirect(sign_in_then(authorize.path_of(found.text)))
+        case _:
+            return cannot_go_on(visit, outcome, path)
 
 
 def _to_copy(visit: PageVisit, found: OpenedRequest, sent: SentWithCode) -> WireReply:
-    """The address in place of the redirect, for a program that waits on another machine."""
+    """Show the address in place of a redirect, for a program that waits on another machine."""
     scripted = replace(visit, frame=replace(visit.frame, copies=True))
     return scripted.page(
         "sent.html",
@@ -204,7 +189,7 @@ def _to_copy(visit: PageVisit, found: OpenedRequest, sent: SentWithCode) -> Wire
 
 
 def purpose(text: str) -> str:
-    """A form is good for one request alone."""
+    """Return what a form's token is for: one request alone."""
     return "authorize " + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -212,7 +197,7 @@ def purpose(text: str) -> str:
 
 
 def away(location: str) -> WireReply:
-    """303 to the client. The address holds a code, or says what was wrong; neither is for anybody else."""
+    """Redirect to the client. The address holds a code, or says what was wrong; neither is for anybody else."""
     return WireReply(
         status=303,
         headers=(
@@ -222,6 +207,17 @@ def away(location: str) -> WireReply:
             ("referrer-policy", "no-referrer"),
         ),
     )
+
+
+def cannot_go_on(visit: PageVisit, outcome: NoPlace | SendBack | SignedOutMeanwhile, path: str) -> WireReply:
+    """Answer where no code was given; whoever was signed out meanwhile comes back to `path`."""
+    match outcome:
+        case NoPlace():
+            return no_place(visit, outcome)
+        case SendBack():
+            return send_back(visit, outcome)
+        case SignedOutMeanwhile():
+            return redirect(sign_in_then(path))
 
 
 def send_back(visit: PageVisit, back: SendBack) -> WireReply:

@@ -1,12 +1,11 @@
 """The confirm page: everything an approver should see before saying yes (RFC 8628 §5.4).
 
-Shown whenever a code is right, also for the complete link. It carries a token that its session only gets by having entered
+The page is shown whenever a code is right, also for the complete link, and carries a token that its session only gets by having entered
 the right code. Entering codes is in user_code_entry.py, the answer to this page in device_decision.py.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -99,27 +98,25 @@ async def page(
 
 
 async def spending(visit: PageVisit, session: BrowserSession, server: str, scope: str) -> str:
-    """What whoever is let in with this could spend of this person's money; "" where nothing costs anything."""
+    """Say what whoever is let in with this could spend of this person's money; "" where nothing costs anything."""
     cashier = visit.parts.cashier
     if cashier is None:
         return ""
-    return await visit.parts.store.read(
-        partial(cashier.asks, person=session.user.id, server=server, scope=scope, now=visit.now)
-    )
+    return await visit.read(cashier.asks, person=session.user.id, server=server, scope=scope, now=visit.now)
 
 
 def offered_by(ask: DeviceRequest, user: User) -> tuple[str, ...]:
-    """What of the request this account may give at all."""
+    """Return the scopes of the request that this account may give at all."""
     return scopes.parse(scopes.narrow(ask.scope, user.scope))
 
 
 def needs_proof(ask: DeviceRequest, session: BrowserSession, approver_ip: str, now: Millis) -> bool:
-    """From another network a stolen or unattended browser must not be enough."""
+    """Return whether a proof is due: from another network a stolen or unattended browser must not be enough."""
     return not same_network(ask.ip, approver_ip) and now - session.auth_time > PROVEN_RECENTLY
 
 
 def not_from_here(visit: PageVisit, ask: DeviceRequest) -> WireReply | None:
-    """The page that says so, where the policy lets nobody approve this device from this browser. Denying is always possible."""
+    """Return the page that says so, where the policy lets nobody approve this device from this browser. Denying is always possible."""
     match visit.parts.policy.device.approve_from:
         case "anywhere":
             return None

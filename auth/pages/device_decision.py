@@ -16,7 +16,7 @@ from auth.authorization.device_authorization import DeviceApproved, DeviceDenied
 from auth.pages import device_confirmation, opened_servers, reauthentication, reauthentication_proof
 from auth.pages.device_confirmation import mac_of, waiting
 from auth.pages.html_shell import redirect
-from auth.pages.page_visit import PageVisit, sign_in_then
+from auth.pages.page_visit import PageVisit, sign_in_then, signed_in
 from auth.pages.reauthentication_proof import Given, NoProof
 from auth.pages.user_code_entry import path_with
 from auth.people import browser_sessions
@@ -32,7 +32,7 @@ PROVE: Final = "Show that it is you, to approve a device on another network."
 
 
 class NeedsProof(msgspec.Struct, frozen=True):
-    """The person has to show once more who they are."""
+    """A proof is due that did not come."""
 
 
 class WrongProof(msgspec.Struct, frozen=True):
@@ -40,18 +40,15 @@ class WrongProof(msgspec.Struct, frozen=True):
 
 
 class RequestIsOver(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing waits any more: somebody decided, or the time ran out."""
+    """A request that waits no more: somebody decided, or the time ran out."""
 
     state: Literal["approved", "denied", "expired"]
 
 
-async def decide(visit: PageVisit) -> WireReply:
+@signed_in("/device")
+async def decide(visit: PageVisit, session: BrowserSession) -> WireReply:
     request_id = visit.form.get("request", "")
     code = device.normalise(visit.form.get("user_code", ""))
-    session = await visit.session()
-    if session is None:
-        return redirect(sign_in_then("/device"))
-    visit = visit.of(session)
     if code is None or not visit.shows(device_confirmation.purpose(request_id, code)):
         return visit.stale_form()
     match visit.form.get("decision"):
@@ -64,9 +61,7 @@ async def decide(visit: PageVisit) -> WireReply:
 
 
 async def _deny(visit: PageVisit, request_id: str) -> WireReply:
-    outcome = await visit.parts.store.write(
-        partial(deny, cookie=visit.cookie, request_id=request_id, now=visit.now)
-    )
+    outcome = await visit.write(deny, cookie=visit.cookie, request_id=request_id, now=visit.now)
     match outcome:
         case DeviceDenied():
             return _done(visit, outcome.request, granted=())
@@ -79,7 +74,7 @@ async def _deny(visit: PageVisit, request_id: str) -> WireReply:
 def deny(
     db: Db, *, cookie: str, request_id: str, now: Millis
 ) -> DeviceDenied | RequestIsOver | SignedOutMeanwhile:
-    """A job. Also takes back an approval that has not been redeemed yet."""
+    """Deny a request, as a job, also one whose approval has not been redeemed yet."""
     session = browser_sessions.find(db, cookie, now)
     if session is None:
         return SignedOutMeanwhile()
@@ -88,19 +83,13 @@ def deny(
 
 
 async def _approve(visit: PageVisit, session: BrowserSession, request_id: str, code: str) -> WireReply:
-    found = await visit.parts.store.read(partial(waiting, code_mac=mac_of(visit, code), now=visit.now))
+    found = await visit.read(waiting, code_mac=mac_of(visit, code), now=visit.now)
     if found is None or found.ask.id != request_id:
-        return _over(visit, await visit.parts.store.read(partial(_how_it_ended, request_id=request_id)))
+        return _over(visit, await visit.read(_how_it_ended, request_id=request_id))
     refused = device_confirmation.not_from_here(visit, found.ask)
     if refused is not None:
-        await visit.parts.store.write(
-            partial(
-                device.not_approved,
-                request_id=request_id,
-                by=session.user.id,
-                reason="not from here",
-                now=visit.now,
-            )
+        await visit.write(
+            device.not_approved, request_id, by=session.user.id, reason="not from here", now=visit.now
         )
         return refused
     ticked = tuple(
@@ -126,16 +115,14 @@ async def _approve(visit: PageVisit, session: BrowserSession, request_id: str, c
             return visit.too_many(shown.until, back=("/device", "Back"))
         given = shown
 
-    outcome = await visit.parts.store.write(
-        partial(
-            approve,
-            cookie=visit.cookie,
-            ask=found.ask,
-            scope=scopes.join(ticked),
-            who=visit.who,
-            given=given,
-            now=visit.parts.clock(),
-        )
+    outcome = await visit.write(
+        approve,
+        cookie=visit.cookie,
+        ask=found.ask,
+        scope=scopes.join(ticked),
+        who=visit.who,
+        given=given,
+        now=visit.parts.clock(),
     )
     match outcome:
         case DeviceApproved():
@@ -162,7 +149,7 @@ def approve(
     given: Given | None,
     now: Millis,
 ) -> DeviceApproved | RequestIsOver | WrongProof | NeedsProof | SignedOutMeanwhile:
-    """A job: everything once more, then the decision. A wrong proof is written down; it approves nothing."""
+    """Check everything once more, as a job, then decide. A wrong proof is written down; it approves nothing."""
     session = browser_sessions.find(db, cookie, now)
     if session is None:
         return SignedOutMeanwhile()
@@ -182,7 +169,7 @@ def approve(
 
 
 def _how_it_ended(db: Db, request_id: str) -> RequestIsOver:
-    """For somebody who has shown that they knew the code: to them the difference is no secret."""
+    """Tell somebody who has shown that they knew the code: to them the difference is no secret."""
     row = db.fetch_one("SELECT state FROM device_codes WHERE id = ?", request_id)
     match None if row is None else row["state"]:
         case "approved" | "used":

@@ -6,7 +6,6 @@ The steps that answer those forms are in passkey_pages.py, pages/sign_in_page.py
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -47,7 +46,7 @@ async def sign_in_offer(visit: PageVisit) -> PasskeyOffer | None:
     here = webauthn_ceremony.party(visit.parts.site, visit.request.origin)
     if isinstance(here, NoPasskeys):
         return None
-    known = await visit.parts.store.read(partial(passkeys.any_for, rp_id=here.rp_id))
+    known = await visit.read(passkeys.any_for, rp_id=here.rp_id)
     return PasskeyOffer(token=visit.token(reauthentication_proof.FORM)) if known else None
 
 
@@ -99,7 +98,7 @@ class PasskeySection:
 
 async def look(visit: PageVisit, session: BrowserSession) -> PasskeySection:
     here = webauthn_ceremony.party(visit.parts.site, visit.request.origin)
-    mine = await visit.parts.store.read(partial(passkeys.of_user, user_id=session.user.id))
+    mine = await visit.read(passkeys.of_user, user_id=session.user.id)
     rp_id = "" if isinstance(here, NoPasskeys) else here.rp_id
     has_passphrase = session.user.passphrase_hash is not None
     return PasskeySection(

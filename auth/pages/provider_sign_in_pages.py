@@ -6,14 +6,11 @@ once, in the browser that left, and leads where that browser had been going.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from auth.pages import sign_in_page
 from auth.pages.html_shell import redirect
 from auth.pages.page_visit import PageVisit
-from auth.people import browser_sessions
-from auth.people.browser_sessions import cookie_from, set_cookie
 from auth.people.user_accounts import Throttled
 from auth.providers import provider_requests as upstream_provider
 from auth.providers import provider_sign_in as upstream
@@ -50,16 +47,14 @@ async def leave(visit: PageVisit) -> WireReply:
         url = await visit.parts.upstreams.authorization_url(provider, login, state)
     except OAuthFailure as problem:
         return _cannot_ask(visit, provider, problem)
-    throttled = await visit.parts.store.write(
-        partial(
-            upstream.begin,
-            provider=provider.name,
-            state=state,
-            cookie=visit.cookie,
-            sealed=SIGN_INS.seal(login, state, visit.parts.subkey, entropy),
-            who=visit.who,
-            now=visit.now,
-        )
+    throttled = await visit.write(
+        upstream.begin,
+        provider=provider.name,
+        state=state,
+        cookie=visit.cookie,
+        sealed=SIGN_INS.seal(login, state, visit.parts.subkey, entropy),
+        who=visit.who,
+        now=visit.now,
     )
     if isinstance(throttled, Throttled):
         return visit.too_many(throttled.until, back=AGAIN)
@@ -101,8 +96,8 @@ async def come_back(visit: PageVisit) -> WireReply:
         return _cannot_ask(visit, provider, problem)
     now = visit.parts.clock()
     if isinstance(person, ProviderNotBelieved):
-        await visit.parts.store.write(
-            partial(upstream.not_believed, provider=provider, reason=person.reason, who=visit.who, now=now)
+        await visit.write(
+            upstream.not_believed, provider=provider, reason=person.reason, who=visit.who, now=now
         )
         return visit.error(
             403,
@@ -111,30 +106,26 @@ async def come_back(visit: PageVisit) -> WireReply:
             "Start again. If that does not help, whoever runs this server finds the reason with `ostiary audit`.",
             back=AGAIN,
         )
-    cookie = cookie_from(visit.parts.entropy(browser_sessions.COOKIE_BYTES))
-    outcome = await visit.parts.store.write(
-        partial(
-            upstream.sign_in,
-            person=person,
-            provider=provider,
-            state=state,
-            cookie=cookie,
-            replaces=visit.cookie,
-            who=visit.who,
-            now=now,
-        )
+    fresh = visit.new_session()
+    outcome = await visit.write(
+        upstream.sign_in,
+        person=person,
+        provider=provider,
+        state=state,
+        cookie=fresh.cookie,
+        replaces=fresh.replaces,
+        who=visit.who,
+        now=now,
     )
     if isinstance(outcome, NotLetIn):
         return _not_let_in(visit, provider, outcome)
-    return redirect(login.landing, headers=(set_cookie(cookie, visit.secure, keep=True),))
+    return visit.lead_on(login.landing, fresh)
 
 
 async def _came_without(visit: PageVisit, provider: Provider, error: str) -> WireReply:
     denied = error == "access_denied"
     reason = "access_denied" if denied else "no code came back"
-    await visit.parts.store.write(
-        partial(upstream.not_believed, provider=provider, reason=reason, who=visit.who, now=visit.now)
-    )
+    await visit.write(upstream.not_believed, provider=provider, reason=reason, who=visit.who, now=visit.now)
     return visit.error(
         403,
         f"Not signed in with {provider.label}",

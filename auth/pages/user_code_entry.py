@@ -1,12 +1,11 @@
-"""Entering a user code (RFC 8628 §3.3, §5.1): sign in first, then the code, and few wrong ones.
+"""The entry of a user code (RFC 8628 §3.3, §5.1): sign in first, then the code, and few wrong ones.
 
 Without a session no code is ever looked up. Wrong codes are counted in the transaction that looks, so parallel guesses
-cannot pass. What a right code shows is in device_confirmation.py.
+cannot pass. The page that a right code shows is in device_confirmation.py.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -43,11 +42,11 @@ def path_with(code: str | None) -> str:
 
 
 class NoSuchCode(msgspec.Struct, frozen=True):
-    """Unknown, expired, denied, approved or used: nobody is told which."""
+    """A code that is unknown, expired, denied, approved or used: nobody is told which."""
 
 
 async def show(visit: PageVisit) -> WireReply:
-    """The form; with a code in the link, what waits under it, unless another site sent the browser here.
+    """Show the form; with a code in the link, what waits under it, unless another site sent the browser here.
 
     A link from somewhere else only fills the form in: its reader has to press a button, and no page can use up
     somebody's tries by navigating them about.
@@ -76,8 +75,8 @@ async def enter(visit: PageVisit) -> WireReply:
 
 
 async def _look(visit: PageVisit, session: BrowserSession, code: str) -> WireReply:
-    found = await visit.parts.store.write(
-        partial(look_up, code_mac=mac_of(visit, code), session=session, who=visit.who, now=visit.now)
+    found = await visit.write(
+        look_up, code_mac=mac_of(visit, code), session=session, who=visit.who, now=visit.now
     )
     match found:
         case Throttled():
@@ -91,7 +90,7 @@ async def _look(visit: PageVisit, session: BrowserSession, code: str) -> WireRep
 def look_up(
     db: Db, *, code_mac: str, session: BrowserSession, who: Requester, now: Millis
 ) -> WaitingDevice | NoSuchCode | Throttled:
-    """A job: what waits under the code. A miss is counted and written down here and now; the limits bound both."""
+    """Find what waits under the code, as a job. A miss is counted and written down here and now; the limits bound both."""
     buckets = (
         (f"entry:session:{session.id_hash[:32]}", PER_SESSION),
         (f"entry:account:{session.user.id}", PER_ACCOUNT),

@@ -12,7 +12,7 @@ import pytest
 from auth.authorization import device_authorization as device
 from auth.clients import client_registry as clients
 from auth.clients.client_registry import ClientCredentials, ClientRegistration, NewClient
-from auth.grants.request_parameters import CheckedForm, DeviceForm, IntrospectForm, RevokeForm, TokenForm
+from auth.grants.request_parameters import CheckedForm, TokenForm
 from auth.identity import Identity
 from auth.tokens.presented_credentials import present
 from auth.tokens.www_authenticate import BearerRefusal
@@ -507,9 +507,6 @@ async def test_nothing_here_shows_a_secret_in_its_repr() -> None:
             credentials,
             CheckedForm(values={"token": hidden}, resources=(), credentials=credentials),
             TokenForm(grant_type="g", credentials=credentials, device_code=hidden, refresh_token=hidden),
-            RevokeForm(credentials=credentials, token=hidden),
-            IntrospectForm(credentials=ClientCredentials(client_id="c", assertion=hidden), token=hidden),
-            DeviceForm(credentials=credentials),
             WireRequest(
                 method="GET",
                 path="/claim/" + hidden,
