@@ -1,4 +1,4 @@
-"""The audit trail: one row for every decision of identity. Never a token, a code, a passphrase.
+"""The audit trail: one row for every decision of identity, without tokens, codes and passphrases.
 
 A poll that is merely still pending (or too early) decides nothing and leaves no row: a waiting terminal would fill the table. Of refusals
 that concern nobody in particular, each minute has room for so many; the rest is counted, and one row says how many they were.
@@ -7,9 +7,9 @@ that concern nobody in particular, each minute has room for so many; the rest is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast
 
-from auth.values.database import AuditEntry, Db, Row
+from auth.values.database import AuditEntry, Db
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE, REFUSALS_PER_MINUTE
 from auth.values.requester import Requester
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def actor(by: str) -> str:
-    """`user:…`, `client:…`, `local:<uid>` as they are; a bare user id becomes `user:<id>`."""
+    """Return `user:…`, `client:…`, `local:<uid>` as they are; make `user:<id>` of a bare user id."""
     return by if ":" in by or by == "anonymous" else f"user:{by}"
 
 
@@ -76,41 +76,20 @@ def record_client(
 
 
 def asked_from(job: Callable[[Db], T], who: Requester) -> Callable[[Db], T]:
-    """The same job for a person in a browser: its rows name where that was. For jobs that a terminal has as well, and that know of none."""
+    """Make a job's rows name where a person in a browser asked for it. Jobs of the terminal know of no such place."""
 
     def there(db: Db) -> T:
-        return job(_AskedFrom(db, who))
+        return job(cast("Db", _AskedFrom(db, who)))
 
     return there
 
 
 class _AskedFrom:
-    """A job's `Db`; whatever else the store's has is there, too."""
+    """The `Db` of a job whose rows name where a person asked; for all else it is the store's."""
 
     def __init__(self, db: Db, who: Requester) -> None:
         self._db = db
         self._who = who
-
-    def execute(self, sql: str, *params: object) -> int:
-        return self._db.execute(sql, *params)
-
-    def put_in(self, sql: str, *params: object) -> None:
-        self._db.put_in(sql, *params)
-
-    def fetch_one(self, sql: str, *params: object) -> Row | None:
-        return self._db.fetch_one(sql, *params)
-
-    def fetch_all(self, sql: str, *params: object) -> list[Row]:
-        return self._db.fetch_all(sql, *params)
-
-    def foresee(self, sql: str, *params: object) -> None:
-        self._db.foresee(sql, *params)
-
-    def changed(self, kind: str, *entity_ids: str) -> None:
-        self._db.changed(kind, *entity_ids)
-
-    def takes_away(self) -> None:
-        self._db.takes_away()
 
     def audit(self, entry: AuditEntry) -> None:
         # Rows of people, not one that counts the refusals of others.
@@ -118,18 +97,12 @@ class _AskedFrom:
             entry = entry._replace(ip=self._who.ip, user_agent=self._who.user_agent)
         self._db.audit(entry)
 
-    def seal(self, said: bytes) -> str:
-        return self._db.seal(said)
-
-    def altered(self, table: str, key: str) -> None:
-        self._db.altered(table, key)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
 
 
 def settle(db: Db, now: Millis) -> None:
-    """A job, for now and then: say how many refusals were only counted, once their minute is over."""
+    """Say how many refusals were only counted, once their minute is over, as a job for now and then."""
     minute, count = _counted(db)
     if count > REFUSALS_PER_MINUTE and minute != now // MINUTE:
         _tell_of_more(db, now, count)
@@ -137,13 +110,13 @@ def settle(db: Db, now: Millis) -> None:
 
 
 def is_settled(db: Db, now: Millis) -> bool:
-    """A job that reads: whether `settle` has nothing to do."""
+    """Return whether `settle` has nothing to do, as a job that reads."""
     minute, count = _counted(db)
     return count <= REFUSALS_PER_MINUTE or minute == now // MINUTE
 
 
 def _of_nobody(entry: AuditEntry) -> bool:
-    """No person, no login, no key: anybody on the network can cause as many as the limits allow."""
+    """Return whether no person, login or key is concerned: anybody on the network can cause as many as the limits allow."""
     return entry.grant_id is None and (entry.actor == "anonymous" or entry.actor.startswith("client:"))
 
 
@@ -163,7 +136,7 @@ def _tell_of_more(db: Db, at: Millis, count: int) -> None:
 
 
 def _counted(db: Db) -> tuple[int, int]:
-    """The minute of the last refusal of nobody in particular, and how many it has had."""
+    """Return the minute of the last refusal of nobody in particular, and how many it has had."""
     row = db.fetch_one("SELECT value FROM meta WHERE key = ?", REFUSALS)
     minute, _, count = ("0:0" if row is None else row["value"]).partition(":")
     return int(minute), int(count)

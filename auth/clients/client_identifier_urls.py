@@ -1,13 +1,14 @@
 """Clients whose id is the address of a document about them (OAuth Client ID Metadata Documents): what identity asks for.
 
-What such a document must be like is in client_metadata_document.py; how long it counts, and what happens while it cannot be had, in
+Documents are judged in client_metadata_document.py; how long one counts, and what happens while it cannot be had, is in
 stored_client_documents.py.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -36,24 +37,20 @@ class FetchedDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CannotFetch(Exception):
-    """No document. The text continues a sentence about its address. `definite`: its server answered, and has none."""
+    """A failure to get a document. The text continues a sentence about its address. `definite`: its server answered, and has none."""
 
     def __init__(self, text: str, *, definite: bool = False) -> None:
         super().__init__(text)
         self.definite = definite
 
 
-class FetchDocument(Protocol):
-    """One GET of a stranger's https address: checked, bounded, never redirected. Lent by the server."""
-
-    async def __call__(self, url: str) -> FetchedDocument:
-        """Raises `CannotFetch`."""
-        ...
+# One GET of a stranger's https address: checked, bounded, never redirected. Lent by the server. Raises `CannotFetch`.
+FetchDocument: TypeAlias = Callable[[str], Awaitable[FetchedDocument]]
 
 
 class Documents(Protocol):
     async def ensure(self, client_id: str, *, network: str, signed_in: bool, now: Millis) -> str | None:
-        """Have the client behind this address in the store, as its document describes it. None, or a sentence that says why
+        """Have the client behind this address in the store, as its document describes it; return None, or a sentence that says why
         there is no such client. `signed_in`: a person waits for it; without one, fetching is bounded per network."""
         ...
 
@@ -67,7 +64,7 @@ NO_DOCUMENTS: Final[Documents] = _NoDocuments()
 
 
 def is_document(client_id: str) -> bool:
-    """Whether a client id is an address: no client that is registered here has such a one."""
+    """Return whether a client id is an address: no client that is registered here has such a one."""
     return client_id.startswith(PREFIX)
 
 
@@ -84,9 +81,9 @@ class DocumentAddress(msgspec.Struct, frozen=True):
 
 
 def read_address(url: str) -> DocumentAddress | str:
-    """The parts, or what is wrong with it, to continue a sentence.
+    """Return the parts, or what is wrong, to continue a sentence.
 
-    Strict on purpose: there is one way to write an address, so that nothing reads it differently than this did.
+    There is one way to write an address, so that nothing reads it differently than this did.
     """
     if len(url) > URL_LENGTH:
         return f"must not be longer than {URL_LENGTH} characters"
@@ -107,7 +104,7 @@ def read_address(url: str) -> DocumentAddress | str:
 
 
 def client_id_problem(url: str) -> str | None:
-    """What keeps an address from being a client id, to continue a sentence; None: nothing."""
+    """Say what keeps an address from being a client id, to continue a sentence; None: nothing."""
     address = read_address(url)
     if isinstance(address, str):
         return address

@@ -289,16 +289,9 @@ def insert(
     row = {
         "id": client_id,
         "kind": kind,
-        "name": registration.name,
         "secret_hash": hashed,
-        "auth_method": registration.auth_method,
-        "grant_types": " ".join(registration.grant_types),
-        "redirect_uris": " ".join(registration.redirect_uris),
-        "scope": scopes.join(scopes.parse(registration.scope)),
+        **columns(registration),
         "state": "enabled",
-        "client_uri": registration.client_uri,
-        "jwks": registration.jwks,
-        "jwks_uri": registration.jwks_uri,
         "introspects": int(registration.introspects),
         "server": registration.server,
         "registration_hash": registration_hash,
@@ -307,6 +300,20 @@ def insert(
         "created_at": now,
     }
     return bool(sealed_rows.insert(db, sealed_rows.CLIENTS, row, conflict=" ON CONFLICT (id) DO NOTHING"))
+
+
+def columns(registration: ClientRegistration) -> dict[str, object]:
+    """Return the columns of a client that its registration fills, also when it changes."""
+    return {
+        "name": registration.name,
+        "auth_method": registration.auth_method,
+        "grant_types": " ".join(registration.grant_types),
+        "redirect_uris": " ".join(registration.redirect_uris),
+        "scope": scopes.join(scopes.parse(registration.scope)),
+        "client_uri": registration.client_uri,
+        "jwks": registration.jwks,
+        "jwks_uri": registration.jwks_uri,
+    }
 
 
 def listing(db: Db, *, after: tuple[Millis, str] = (-1, ""), at_most: int = LISTED) -> list[Client]:

@@ -2,7 +2,7 @@
 
 A copy is fresh for as long as its server says, within bounds. While its address cannot be reached the old copy counts for
 another week, and of well-known clients the one that comes with this package; what a server says it no longer has, or what is
-wrong in itself, counts no more at once. What a document must be like is in client_metadata_document.py. Nothing is fetched inside a
+wrong in itself, counts no more at once. Documents are judged in client_metadata_document.py. Nothing is fetched inside a
 job, and nothing is fetched here: that is lent.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from auth.audit import audit_trail
 from auth.clients import client_metadata_document as client_metadata
@@ -53,21 +54,8 @@ NOT_PINNED: Final = "this server knows no client of this address"
 ANOTHERS: Final = "this address is the id of another client"
 
 
-class ShareWork(Protocol):
-    """Does the same work once for all who ask for it at the same time. Lent by the server."""
-
-    async def __call__(self, key: str, work: Callable[[], Awaitable[str | None]]) -> str | None: ...
-
-
-class DocumentCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was found good."""
-
-    body: str
-    described: DocumentDescription
-    source: Literal["network", "pinned"]
-    fresh_until: Millis
-    stale_until: Millis
-    problem: str = ""  # why it is a pinned one
+# Does the same work once for all who ask for it at the same time. Lent by the server.
+ShareWork: TypeAlias = Callable[[str, Callable[[], Awaitable[str | None]]], Awaitable[str | None]]
 
 
 class KnownDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +65,16 @@ class KnownDocument(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     fresh_until: Millis
     stale_until: Millis
-    problem: str
+    problem: str = ""  # why there is none, or only a pinned one
 
     def verdict(self) -> str | None:
         return None if self.body is not None else _told(self.problem)
+
+
+class DocumentCopy(KnownDocument, frozen=True, kw_only=True):
+    """A document that was found good."""
+
+    described: DocumentDescription
 
 
 class DocumentFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +84,7 @@ class DocumentFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientDocuments:
-    """`client_identifier_urls.Documents` over the store. Without `fetch`, pinned documents are all there are."""
+    """The `client_identifier_urls.Documents` over the store. Without `fetch`, pinned documents are all there are."""
 
     def __init__(
         self,
@@ -101,7 +95,7 @@ class ClientDocuments:
         policy: RegistrationPolicy,
         fetch_for_people: FetchDocument | None = None,
     ) -> None:
-        """`fetch_for_people`: for those who are signed in, where strangers must not take its time; otherwise there is one for all."""
+        """Use `fetch_for_people` for those who are signed in, where strangers must not take its time; otherwise there is one for all."""
         self._store = store
         self._fetch = fetch
         self._fetch_for_people = fetch_for_people or fetch
@@ -214,7 +208,7 @@ def find(db: Db, url: str) -> KnownDocument | None:
 def admit(
     db: Db, url: str, *, network: str | None, policy: RegistrationPolicy, now: Millis
 ) -> tuple[KnownDocument | None, bool]:
-    """What is known by now, and whether its address may be asked. `network` None: somebody signed in asks, which is free."""
+    """Return what is known by now, and whether its address may be asked. `network` None: somebody signed in asks, which is free."""
     known = find(db, url)
     if network is None or (known is not None and known.fresh_until > now):
         return known, True
@@ -231,7 +225,7 @@ def admit(
 
 
 def accept(db: Db, url: str, *, copy: DocumentCopy, network: str, now: Millis) -> str | None:
-    """Write the client as its document describes it. A sentence if the id is somebody else's."""
+    """Write the client as its document describes it; return a sentence if the id is somebody else's."""
     known = find(db, url)
     row = db.fetch_one("SELECT * FROM clients WHERE id = ?", url)
     if row is not None and row["kind"] != KIND:
@@ -241,7 +235,7 @@ def accept(db: Db, url: str, *, copy: DocumentCopy, network: str, now: Millis) -
         what = "accepted"
     else:
         what = "changed" if _update(db, url, copy.described, row) else ""
-    _put(db, url, copy.body, copy.source, copy.fresh_until, copy.stale_until, copy.problem, now)
+    _put(db, url, copy, now)
     before = ("", "") if known is None else (known.source, known.problem)
     if before != (copy.source, copy.problem):
         source = "from its address" if copy.source == "network" else "the pinned copy"
@@ -256,53 +250,40 @@ def accept(db: Db, url: str, *, copy: DocumentCopy, network: str, now: Millis) -
 def fall_back(
     db: Db, url: str, *, failure: DocumentFailure, pin: DocumentCopy | None, network: str, now: Millis
 ) -> str | None:
-    """After a try that brought nothing: go on with an old copy or the pinned one, if that may be, or have no such client."""
+    """Go on, after a try that brought nothing, with an old copy or the pinned one, if that may be; or have no such client."""
     known = find(db, url)
     if not failure.definite:
         if known is not None and known.body is not None and known.stale_until > now:
-            _put(
-                db,
-                url,
-                known.body,
-                known.source,
-                now + RETRY_MEANWHILE,
-                known.stale_until,
-                failure.reason,
-                now,
-            )
+            again = now + RETRY_MEANWHILE
+            _put(db, url, replace(known, fresh_until=again, problem=failure.reason), now)
             if not known.problem:
                 kept = f"the copy we have, {failure.reason}"
                 audit_trail.record(db, now, EVENT, client_id=url, reason=kept, ip=network)
             return None
         if pin is not None:
             return accept(db, url, copy=pin, network=network, now=now)
-    _put(db, url, None, "network", now + RETRY, now + RETRY, failure.told, now)
+    again = now + RETRY
+    none = KnownDocument(
+        body=None, source="network", fresh_until=again, stale_until=again, problem=failure.told
+    )
+    _put(db, url, none, now)
     audit_trail.record(db, now, EVENT, client_id=url, refused=failure.reason, ip=network)
     return _told(failure.told)
 
 
-def _put(
-    db: Db,
-    url: str,
-    body: str | None,
-    source: str,
-    fresh_until: Millis,
-    stale_until: Millis,
-    problem: str,
-    now: Millis,
-) -> None:
+def _put(db: Db, url: str, known: KnownDocument, now: Millis) -> None:
     db.execute(
         "INSERT INTO client_documents (url, body, source, fetched_at, fresh_until, stale_until, problem)"
         " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url) DO UPDATE SET body = excluded.body, source = excluded.source,"
         " fetched_at = excluded.fetched_at, fresh_until = excluded.fresh_until, stale_until = excluded.stale_until,"
         " problem = excluded.problem",
         url,
-        body,
-        source,
+        known.body,
+        known.source,
         now,
-        fresh_until,
-        stale_until,
-        problem,
+        known.fresh_until,
+        known.stale_until,
+        known.problem,
     )
 
 
@@ -320,7 +301,6 @@ def _columns(described: DocumentDescription) -> dict[str, object]:
 
 
 def _insert(db: Db, url: str, described: DocumentDescription, now: Millis) -> None:
-    columns = _columns(described)
     row = {
         "id": url,
         "kind": KIND,
@@ -329,13 +309,13 @@ def _insert(db: Db, url: str, described: DocumentDescription, now: Millis) -> No
         "created_at": now,
         "introspects": 0,
         **dict.fromkeys(("secret_hash", "server", "registration_hash")),
-        **columns,
+        **_columns(described),
     }
     sealed_rows.insert(db, sealed_rows.CLIENTS, row)
 
 
 def _update(db: Db, url: str, described: DocumentDescription, row: Row) -> bool:
-    """Whether there was anything to change. What the operator decided about it (`state`, `scope`) stays."""
+    """Update a client; return whether there was anything to change. `state` and `scope`, of the operator, stay."""
     columns = _columns(described)
     if all(row[name] == value for name, value in columns.items()):
         return False

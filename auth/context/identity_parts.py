@@ -6,9 +6,9 @@ take the same one. Functions take the parts they use where that is few. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
@@ -29,28 +29,28 @@ from auth.values.offered_servers import Offerings
 
 
 class HashingBusy(Exception):
-    """As many wait for a hash as may. Nothing was counted or begun: it can be tried again in a few seconds."""
+    """A full queue for hashes. Nothing was counted or begun: it can be tried again in a few seconds."""
 
 
 class HashPlace(Protocol):
     """A place in the queue of those who need a hash."""
 
     async def turn(self) -> None:
-        """Wait until it is this one's turn. What comes after it, to the end of the block, is the turn."""
+        """Wait until it is this one's turn, which lasts to the end of the block."""
         ...
 
 
 class HashPlaces(Protocol):
-    """Who may hash when. `first`: this is somebody who was let in before, and goes before strangers."""
+    """The order in which people may hash. `first`: this is somebody who was let in before, and goes before strangers."""
 
     def __call__(self, *, first: bool) -> AbstractContextManager[HashPlace]:
-        """Raises `HashingBusy`."""
+        """Take a place. Raise `HashingBusy`."""
         ...
 
 
 class _AlwaysNext:
     async def turn(self) -> None:
-        """Nobody else is there."""
+        """Wait for nobody."""
 
 
 def _no_queue(*, first: bool) -> AbstractContextManager[HashPlace]:
@@ -58,36 +58,25 @@ def _no_queue(*, first: bool) -> AbstractContextManager[HashPlace]:
     return nullcontext(_AlwaysNext())
 
 
-class Hasher(Protocol):
-    """`user_accounts.hash_passphrase` in a thread of the caller's."""
-
-    async def __call__(self, passphrase: str, salt: bytes) -> str: ...
-
-
-class PassphraseVerifier(Protocol):
-    """`user_accounts.verify_passphrase` in a thread of the caller's."""
-
-    async def __call__(self, passphrase: str, phc: str) -> bool: ...
+# `user_accounts.hash_passphrase` and `verify_passphrase`, in a thread of the caller's.
+Hasher: TypeAlias = Callable[[str, bytes], Awaitable[str]]
+PassphraseVerifier: TypeAlias = Callable[[str, str], Awaitable[bool]]
 
 
-async def _hash_nothing(passphrase: str, salt: bytes) -> NoReturn:
-    raise RuntimeError("nobody lent a thread for passphrases")
-
-
-async def _verify_nothing(passphrase: str, phc: str) -> NoReturn:
+async def _hash_nothing(*given: object) -> NoReturn:
+    del given
     raise RuntimeError("nobody lent a thread for passphrases")
 
 
 class Hashing(msgspec.Struct, frozen=True, kw_only=True):
-    """Passphrases are hashed elsewhere: it takes long, and much memory. Whoever needs a hash takes a place first, before
-    anything is counted."""
+    """The hashing of passphrases, elsewhere: it takes long, and much memory. A place is taken first, before anything is counted."""
 
     hash_passphrase: Hasher
     verify_passphrase: PassphraseVerifier
     place: HashPlaces = _no_queue
 
 
-NO_HASHING: Final = Hashing(hash_passphrase=_hash_nothing, verify_passphrase=_verify_nothing)
+NO_HASHING: Final = Hashing(hash_passphrase=_hash_nothing, verify_passphrase=_hash_nothing)
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +101,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         return "Parts(…)"  # what lends entropy and subkeys may show secrets
 
     async def reload_keys(self) -> None:
-        """If the store has newer ones. Raises what the store raises."""
+        """Read the keys again if the store has newer ones. Raise what the store raises."""
         if self.keys.stale or not self.keys.trusted:
             await self.keys.reload(lambda: self.store.read(keys.every))

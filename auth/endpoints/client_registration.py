@@ -323,15 +323,8 @@ def change(
     keeps = held is not None and registration.auth_method in SECRET_METHODS
     secret = None if keeps else _secret_for(registration.auth_method, Entropy(seed))
     values = {
-        "name": registration.name,
+        **clients.columns(registration),
         "secret_hash": held if keeps else secret and secret_hash(secret),
-        "auth_method": registration.auth_method,
-        "grant_types": " ".join(registration.grant_types),
-        "redirect_uris": " ".join(registration.redirect_uris),
-        "scope": registration.scope,
-        "client_uri": registration.client_uri,
-        "jwks": registration.jwks,
-        "jwks_uri": registration.jwks_uri,
         "metadata": metadata.kept(),
     }
     sealed_rows.update(db, sealed_rows.CLIENTS, client.id, values, row=row)

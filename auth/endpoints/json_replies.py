@@ -1,4 +1,4 @@
-"""How identity answers over HTTP: always JSON, never cached where there is a secret, open to pages of any origin (CORS)."""
+"""The answers of identity over HTTP: always JSON, never cached where there is a secret, open to pages of any origin (CORS)."""
 
 from __future__ import annotations
 
@@ -36,18 +36,22 @@ def empty() -> WireReply:
 
 
 def refuse(refusal: OAuthRefusal, *, basic: bool = False) -> WireReply:
-    """RFC 6749 §5.2. A 401 names Basic only to a client that used it."""
-    headers = JSON + NO_STORE + CORS
+    """Answer with an error (RFC 6749 §5.2). A 401 names Basic only to a client that used it."""
+    more: Headers = ()
     if refusal.status == 401 and basic:
-        headers += (("WWW-Authenticate", 'Basic realm="token endpoint", charset="UTF-8"'),)
+        more += (("WWW-Authenticate", 'Basic realm="token endpoint", charset="UTF-8"'),)
     if refusal.retry_after_seconds is not None:
-        headers += (("Retry-After", str(refusal.retry_after_seconds)),)
-    body = {"error": refusal.error, "error_description": refusal.description}
-    return WireReply(status=refusal.status, headers=headers, body=json_bytes(body))
+        more += (("Retry-After", str(refusal.retry_after_seconds)),)
+    return _error(refusal.status, refusal.error, refusal.description, more)
+
+
+def _error(status: int, error: str, description: str, more: Headers = ()) -> WireReply:
+    body = {"error": error, "error_description": description}
+    return WireReply(status=status, headers=_ANSWERED + more, body=json_bytes(body))
 
 
 def document(request: WireRequest, body: bytes, *, kind: Headers = JSON) -> WireReply:
-    """A public document, or 304 to somebody who has it. Allowed to be cached, never refused for being asked too often."""
+    """Answer with a public document, or 304 to somebody who has it; it may be cached, and is never refused for being asked too often."""
     tag = etag(body)
     headers = (*CORS, ("Cache-Control", f"public, max-age={DOCUMENT_SECONDS}"), ("ETag", tag))
     held = request.headers.get("if-none-match", "")
@@ -57,8 +61,7 @@ def document(request: WireRequest, body: bytes, *, kind: Headers = JSON) -> Wire
 
 
 def not_found() -> WireReply:
-    body = {"error": "not_found", "error_description": "no such document here"}
-    return WireReply(status=404, headers=JSON + NO_STORE + CORS, body=json_bytes(body))
+    return _error(404, "not_found", "no such document here")
 
 
 def preflight(methods: Iterable[str]) -> WireReply:
@@ -68,7 +71,4 @@ def preflight(methods: Iterable[str]) -> WireReply:
 
 
 def wrong_method(methods: Iterable[str]) -> WireReply:
-    body = {"error": "invalid_request", "error_description": "wrong method"}
-    return WireReply(
-        status=405, headers=JSON + NO_STORE + CORS + (("Allow", ", ".join(methods)),), body=json_bytes(body)
-    )
+    return _error(405, "invalid_request", "wrong method", (("Allow", ", ".join(methods)),))

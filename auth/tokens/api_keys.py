@@ -1,7 +1,7 @@
 """Keys for machines that cannot log in: made by somebody at the machine, shown once, kept as SHA-256.
 
 A key belongs to a user and may never do more than that user may: their state, their end and their ceilings bound it at every
-use. What is here: making, listing, revoking, and the decision whether a key may be used. How a request shows one is
+use. Here they are made, listed and revoked, and it is decided whether one may be used. How a request shows one is
 accepted_credentials.py's; which keys are remembered, api_key_ring.py's.
 """
 
@@ -94,12 +94,12 @@ class ApiKey:
 
     @property
     def ended(self) -> bool:
-        """By hand, or because its user may not be here any more: not by running out."""
+        """The end by hand, or because its user may not be here any more: not by running out."""
         return self.revoked_at is not None or not self.user_usable
 
 
 def decide(key: ApiKey, *, server: str, now: Millis) -> Refused | None:
-    """Why it may not be used; None if it may."""
+    """Say why it may not be used; None if it may."""
     if key.revoked_at is not None:
         return "revoked"
     if not key.user_usable or (key.user_ends_at is not None and now >= key.user_ends_at):
@@ -114,12 +114,12 @@ def hash_of(text: str) -> str:
 
 
 def is_one(text: str) -> bool:
-    """Whether it can be a key at all: its form, and the letters that check it."""
+    """Return whether it can be a key at all, by its form and the letters that check it."""
     return PATTERN.fullmatch(text) is not None and text[-CHECK_LETTERS:] == _check(text[:-CHECK_LETTERS])
 
 
 def draw(seed: bytes) -> tuple[str, str]:
-    """A key, and its id."""
+    """Draw a key, and its id."""
     entropy = Entropy(seed)
     body = PREFIX + entropy.letters(_LETTERS, SECRET_LETTERS)
     return body + _check(body), entropy.identifier("key")
@@ -134,7 +134,7 @@ def _check(body: str) -> str:
 
 
 class ApiKeyOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants a key for."""
+    """An order for a key."""
 
     name: str
     user_id: str
@@ -155,7 +155,7 @@ class ApiKeyNotMade(msgspec.Struct, frozen=True):
 
 
 def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> NewApiKey | ApiKeyNotMade:
-    """A job. The scopes exist already; whether the user may have them is looked at here."""
+    """Make a key, as a job. The scopes exist already; whether the user may have them is looked at here."""
     row = db.fetch_one("SELECT * FROM users WHERE id = ?", order.user_id)
     user = None if row is None else sealed_rows.checked(db, sealed_rows.USERS, row)
     if user is None or user["state"] not in LIVE_USER_STATES:
@@ -190,7 +190,7 @@ def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> 
 
 
 def revoke(db: Db, key_id: str, *, by: str, now: Millis, of_user: str | None = None) -> bool:
-    """A job: the key ends at once, with what runs for it. False if there is none, or none of that user's, or not any more."""
+    """End a key at once, as a job, with what runs for it; return False if there is none, or none of that user's, or not any more."""
     db.takes_away()
     whose = () if of_user is None else (of_user,)
     sql = f"UPDATE api_keys SET revoked_at = ?, {sealed_rows.WIPED} WHERE id = ? AND revoked_at IS NULL"
@@ -207,34 +207,33 @@ _SELECT: Final = (
 
 
 def find(db: Db, key_id: str) -> ApiKey | None:
-    row = db.fetch_one(f"{_SELECT} WHERE k.id = ?", key_id)
-    return None if row is None else ApiKey.of(db, row)
+    return next(iter(_some(db, "k.id = ?", key_id)), None)
 
 
 def shown(db: Db, key_hash: str) -> ApiKey | None:
-    """A job: find the key that has this hash."""
-    row = db.fetch_one(f"{_SELECT} WHERE k.key_hash = ?", key_hash)
-    return None if row is None else ApiKey.of(db, row)
+    """Find the key that has this hash, as a job."""
+    return next(iter(_some(db, "k.key_hash = ?", key_hash)), None)
 
 
 def some(db: Db, ids: Sequence[str]) -> list[ApiKey]:
-    """A job: find the keys that have these ids, as far as they exist."""
-    rows = db.fetch_all(f"{_SELECT} WHERE k.id IN ({', '.join('?' * len(ids))})", *ids)
-    return [ApiKey.of(db, row) for row in rows]
+    """Find the keys that have these ids, as a job, as far as they exist."""
+    return _some(db, f"k.id IN ({', '.join('?' * len(ids))})", *ids)
+
+
+def _some(db: Db, where: str, *values: object) -> list[ApiKey]:
+    return [ApiKey.of(db, row) for row in db.fetch_all(f"{_SELECT} WHERE {where}", *values)]
 
 
 def every(db: Db) -> list[ApiKey]:
-    """All that live; and the last ones that were revoked, as long as they are kept: a refused one is then known by its name."""
+    """Read all that live, and the last ones that were revoked, as long as they are kept: a refused one is then known by its name."""
     living: list[ApiKey] = []
     while True:
         some = page(db, living[-1].id if living else "")
         living += some
         if len(some) < LISTED:
             break
-    revoked = db.fetch_all(
-        f"{_SELECT} WHERE k.revoked_at IS NOT NULL ORDER BY k.revoked_at DESC, k.id LIMIT ?", REVOKED_KNOWN
-    )
-    return [*living, *(ApiKey.of(db, row) for row in revoked)]
+    revoked = "k.revoked_at IS NOT NULL ORDER BY k.revoked_at DESC, k.id LIMIT ?"
+    return [*living, *_some(db, revoked, REVOKED_KNOWN)]
 
 
 def listing(
@@ -245,7 +244,7 @@ def listing(
     before: tuple[Millis, str] | None = None,
     like: str = "",
 ) -> list[ApiKey]:
-    """Those that were not revoked, the newest first. `before`: when the last one of a page was made, and its id; those of the
+    """List those that were not revoked, the newest first. `before`: when the last one of a page was made, and its id; those of the
     next page follow it. `like`: something that its name, its person's or its last letters have in them."""
     tests, values = ["k.revoked_at IS NULL"], list[object]()
     if user_id is not None:
@@ -259,15 +258,10 @@ def listing(
     if before is not None:
         tests.append("(k.created_at < ? OR (k.created_at = ? AND k.id > ?))")
         values += [before[0], *before]
-    rows = db.fetch_all(
-        f"{_SELECT} WHERE {' AND '.join(tests)} ORDER BY k.created_at DESC, k.id LIMIT ?", *values, limit
-    )
-    return [ApiKey.of(db, row) for row in rows]
+    where = " AND ".join(tests)
+    return _some(db, f"{where} ORDER BY k.created_at DESC, k.id LIMIT ?", *values, limit)
 
 
 def page(db: Db, after: str) -> list[ApiKey]:
-    """Those that were not revoked whose ids come after this one, some of them."""
-    rows = db.fetch_all(
-        f"{_SELECT} WHERE k.revoked_at IS NULL AND k.id > ? ORDER BY k.id LIMIT ?", after, LISTED
-    )
-    return [ApiKey.of(db, row) for row in rows]
+    """Read some of those that were not revoked whose ids come after this one."""
+    return _some(db, "k.revoked_at IS NULL AND k.id > ? ORDER BY k.id LIMIT ?", after, LISTED)
