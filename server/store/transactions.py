@@ -10,7 +10,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from enum import Enum
 from functools import partial
 from itertools import chain
@@ -380,5 +379,7 @@ class StoreParts:
     def _tell_of_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Tell of audit rows. A log that cannot be written holds up nobody: what was decided is committed."""
         for listener in self._audit_listeners if entries else ():
-            with suppress(Exception):
+            try:
                 listener(entries)
+            except Exception:
+                continue
