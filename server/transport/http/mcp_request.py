@@ -1,12 +1,12 @@
-"""A request at an MCP endpoint: what its head says (`McpHandler`), and one request of somebody who was let in (`McpRequest`).
+"""Requests at an MCP endpoint: what their heads say (`McpHandler`), and one of somebody who was let in (`McpRequest`).
 
-What depends on the head alone is found once for all requests that have it; whether their caller may come in is asked each time.
+Everything that depends on the head alone is found once for all requests that have it; whether their caller may come in is asked each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -63,7 +63,7 @@ class McpRequest:
     def __init__(
         self, handler: McpHandler, cycle: Cycle, reply: McpReply, principal: Principal, address: str
     ) -> None:
-        """`address`: where the caller is, as far as it can be told."""
+        """Begin a request. `address` is the caller's, as far as it can be told."""
         self.head: Final = handler
         self.cycle: Final = cycle
         self.reply: Final = reply
@@ -74,20 +74,20 @@ class McpRequest:
         self.load: Load | None = None  # of a large body, from when on it is expected
 
     async def still_allowed(self) -> bool:
-        """Whether the caller would be let in again, now."""
+        """Return whether the caller would be let in again, now."""
         return isinstance(await self.head.ask(self.address, again=True), Principal)
 
     async def ask_login(self) -> None:
-        """For a visitor, or somebody who came in to pay, who asks for what is for neither."""
+        """Ask a visitor, or somebody who came in to pay, to log in for what is for neither."""
         shown = replace(self.head.shown(self.address), pays=False, visits=False)
         refusal = await self.head.threshold.doorkeeper.authenticate(shown)
         if isinstance(refusal, Principal):  # it was asked for less than a moment ago
             error = InvalidRequest("this is for nobody")
             return await self.reply.refuse(error, status=403)
-        return await pass_on(self.reply, refusal)
+        return await self.head.turn_away(self.reply, refusal)
 
     async def message(self) -> Message | Batch | None:
-        """What was posted. None: it was refused already, or the client left before it had said it all."""
+        """Return what was posted. None: a refusal was sent already, or the client left before the end."""
         if self.head.unreadable is not None:
             error = InvalidRequest(self.head.unreadable)
             return await self.reply.refuse(error, status=415, extra=((b"accept-encoding", b"identity"),))
@@ -98,7 +98,7 @@ class McpRequest:
         return None if body is None else decode(body)
 
     async def body(self, arrived: bytes | None) -> bytes | None:
-        """All of it. `arrived`: it is here already. None: as for `message`."""
+        """Return all of the body; `arrived` if it is here already. None: as for `message`."""
         try:
             return await self._large(arrived)
         except TooMuchAtOnce as error:
@@ -107,8 +107,10 @@ class McpRequest:
             return await self.reply.refuse(error)
 
     async def _large(self, body: bytes | None) -> bytes | None:
-        """One that is not small, or not all here yet: there has to be room for what is announced before it is read, and for what it
-        turns out to hold. Raises what `Load.weigh` does."""
+        """Read a body that is not small, or not all here: room is taken before it is read, and for what it turns out to hold.
+
+        Raises what `Load.weigh` does.
+        """
         limit = self.head.threshold.max_body_bytes
         if body is None:
             body = await self._rest(limit)
@@ -122,7 +124,7 @@ class McpRequest:
         return body
 
     async def _rest(self, limit: int) -> bytes | None:
-        """The body as it comes, until there is more of it than may be. None: the client has left."""
+        """Read on until there is more of the body than may be. None: the client has left."""
         expected, pieces, more = int(self.headers.get(b"content-length", b"0")), bytearray(), True
         while more and len(pieces) <= limit:
             expected = min(limit, max(expected, len(pieces)))
@@ -152,14 +154,14 @@ class McpRequest:
         elif isinstance(error, InsufficientScope) and not reply.streaming:
             head = self.head
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(self.address))
-            await pass_on(reply, refusal)
+            await head.turn_away(reply, refusal)
         else:
             soon = RETRY_SOON if isinstance(error, TooManyRunning) else ()
             await reply.finish(status_of(error, reply.revision), outcome.body, soon)
 
 
 def _receipt_pairs(settled: HeaderSettlement) -> Pairs:
-    """Of a payment that came in a header. A stream has sent its headers before there is anything to say of it."""
+    """Return the receipt of a payment that came in a header. A stream has sent its headers before there is one."""
     from server.transport.http.payment_required import receipt_pairs
 
     return receipt_pairs(settled.settlement, settled.version)
@@ -171,8 +173,10 @@ Serve: TypeAlias = Callable[[McpRequest], Awaitable[None]]
 def leading_to(
     serve: Serve, threshold: Threshold, revision: Revision | None = None, *, visitors: bool = False
 ) -> Resolve:
-    """What `serve` does for those who come in. `revision` labels the answers; None: the one that a request names. `visitors`: it knows
-    what those may do who have not logged in."""
+    """Let callers in to `serve`. `revision` labels the answers; None: the one that a request names.
+
+    `visitors`: `serve` knows what callers may do who have not logged in.
+    """
 
     def resolve(scope: Scope) -> McpHandler:
         return McpHandler(threshold, scope, serve, revision, visitors=visitors)
@@ -188,6 +192,10 @@ class McpHandler:
         "origin", "path", "query", "takes_events", "takes_json", "threshold", "unreadable", "verb",
     )  # fmt: skip
 
+    replies: ClassVar[Callable[..., McpReply]] = McpReply
+    requests: ClassVar[Callable[..., McpRequest]] = McpRequest
+    crashed: ClassVar = "mcp.crashed"
+
     def __init__(
         self,
         threshold: Threshold,
@@ -198,7 +206,7 @@ class McpHandler:
         asks_price: bool = False,
         visitors: bool = False,
     ) -> None:
-        """`asks_price`: whoever asks without anything to log in with wants to know what it costs. `visitors`: as of `leading_to`."""
+        """Read a head. `asks_price`: a client without a login wants the price. `visitors`: as of `leading_to`."""
         headers = joined(scope["headers"])
         found = threshold.guard(scope, headers)
         self.threshold: Final = threshold
@@ -232,7 +240,7 @@ class McpHandler:
         self._asks_price = nameless and not pays and not _speaks_mcp(headers)
 
     async def answer(self, cycle: Cycle) -> None:
-        reply = McpReply(
+        reply = self.replies(
             cycle,
             takes_json=self.takes_json,
             takes_events=self.takes_events,
@@ -258,10 +266,10 @@ class McpHandler:
             if not isinstance(who, Principal):
                 if self._asks_price and who.status == 401:
                     return await self._ask_payment(cycle, reply, address)
-                return await pass_on(reply, who)
+                return await self.turn_away(reply, who)
             if gate is not None and (site or gate.counts_all) and (seconds := gate.recognise(who, site)):
                 return await slow_down(reply, CALLER_TOO_OFTEN, seconds)
-            visit = McpRequest(self, cycle, reply, who, address)
+            visit = self.requests(self, cycle, reply, who, address)
             try:
                 return await self._serve(visit)
             finally:
@@ -270,11 +278,16 @@ class McpHandler:
         except (RequestRefused, Disconnected):
             raise  # the connection's own: what became of the body while it was read
         except Exception:
-            self.threshold.log.exception("mcp.crashed", request=cycle.request_id)
+            self.threshold.log.exception(self.crashed, request=cycle.request_id)
             return await reply.refuse(InternalError(cycle.request_id), status=500)
 
+    async def turn_away(self, reply: McpReply, refusal: EntryRefusal) -> None:
+        """Give the authorization server's answer instead of ours (400, 401, 403, 503)."""
+        extra = (*refusal.headers, *(RETRY_LATER if refusal.status == 503 else ()))
+        await reply.finish(refusal.status, refusal.body, extra)
+
     async def _ask_payment(self, cycle: Cycle, reply: McpReply, address: str) -> None:
-        """402 for a client that knows nothing of MCP's logins: what the tool costs that it would call."""
+        """Answer 402 with the price of the called tool to a client that knows nothing of MCP's logins."""
         storefront = self.threshold.storefront
         assert storefront is not None  # something is sold here
         visit = McpRequest(self, cycle, reply, STRANGER, address)
@@ -292,10 +305,10 @@ class McpHandler:
         await reply.finish(402, told, challenge_pairs(unpaid))
 
     def done(self, cycle: Cycle, seconds: float) -> None:
-        """Whatever there is to tell was told."""
+        """Do nothing: there is nothing left to tell."""
 
     async def ask(self, address: str, *, again: bool = False) -> Principal | EntryRefusal:
-        """Who calls, by what the request shows. `again`: it was asked before, of the same request."""
+        """Ask who calls, by what the request shows. `again`: the same request was asked of before."""
         return await self.threshold.doorkeeper.authenticate(self.shown(address, again=again))
 
     def shown(self, address: str, *, again: bool = False) -> Presentation:
@@ -308,7 +321,7 @@ class McpHandler:
 
 
 def _why_unreadable(headers: Mapping[bytes, bytes]) -> str | None:
-    """Of a body: why it is not looked at."""
+    """Return why a body is not looked at, if it is not."""
     if not is_json(headers.get(b"content-type")):
         return "the content type must be application/json"
     if headers.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
@@ -329,14 +342,14 @@ class _NamedTool(msgspec.Struct):
 
 
 class _Call(msgspec.Struct):
-    """As much of a call as says which tool it is of."""
+    """The part of a call that names its tool."""
 
     method: Literal["tools/call"]
     params: _NamedTool
 
 
 def _named_tool(body: bytes) -> str:
-    """ "" for whatever is no call."""
+    """Return the tool that a call names; "" for whatever is no call."""
     try:
         return msgspec.json.decode(body, type=_Call).params.name
     except (msgspec.DecodeError, RecursionError):
@@ -352,7 +365,7 @@ def _presented(
     pays: bool,
     visits: bool,
 ) -> Presentation:
-    """What the head shows; where its caller is, is added for each connection."""
+    """Return what the head shows; the caller's address is added for each connection."""
     authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
     proof = headers.get(PROOF_HEADER)
     has_tools = TOOLS_HEADER in headers or bool(scope.get("query_string"))
@@ -370,14 +383,6 @@ def _presented(
 
 
 async def slow_down(reply: McpReply, text: str, seconds: int) -> None:
-    """429, before anything of the message was read."""
+    """Answer 429, before anything of the message was read."""
     error = TooOften(f"{text}: try again in {seconds} second{'' if seconds == 1 else 's'}", seconds)
     await reply.refuse(error, extra=((b"retry-after", b"%d" % seconds),))
-
-
-async def pass_on(reply: McpReply, refusal: EntryRefusal) -> None:
-    """The authorization server's answer instead of ours (400, 401, 403, 503)."""
-    extra = refusal.headers
-    if refusal.status == 503:
-        extra += RETRY_LATER
-    await reply.finish(refusal.status, refusal.body, tuple(extra))

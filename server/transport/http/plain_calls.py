@@ -1,7 +1,7 @@
 """`POST /{server}/call/{tool}`: a call by plain HTTP, arguments in, result out, for those who speak no MCP.
 
-It is the same call, by the same page, as one that comes over MCP: known to the same callers, checked, charged and recorded alike. Only how
-it is answered is HTTP's own: 200 with the result, 422 where the tool itself failed, and for everything else the status that says so.
+The call is the one that comes over MCP: known to the same callers, checked, charged and recorded alike. Only the answer is HTTP's own:
+200 with the result, 422 where the tool itself failed, and for everything else the status that says so.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from server.store.jobs import StoreUnavailable
 from server.transport.http.entry import Threshold
 from server.transport.http.handler import Pairs, Scope
 from server.transport.http.inline_reply import answer_in_place
-from server.transport.http.mcp_request import RETRY_LATER, RETRY_SOON, pass_on
+from server.transport.http.mcp_request import RETRY_LATER, RETRY_SOON
 from server.transport.http.plain_requests import NOT_STORED, PRIVATE, PlainHandler, PlainRequest, wrong_verb
 
 # What JSON-RPC says with 200 and a code, HTTP has a status for.
@@ -95,7 +95,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ToolCalls:
-    """Of one server: every tool at an address of its own, below `prefix`."""
+    """The tools of one server, each at an address of its own below `prefix`."""
 
     def __init__(self, endpoint: Endpoint, threshold: Threshold, prefix: str) -> None:
         self._endpoint = endpoint
@@ -161,7 +161,7 @@ class ToolCalls:
     async def _answer(
         self, request: Request, visit: PlainRequest, result: ToolResult | McpError | StoreUnavailable
     ) -> None:
-        """Whatever it is, from then on its caller has been told."""
+        """Send the answer; from then on the caller has been told."""
         lost = request.when_written is not None and visit.cycle.has_left()
         await self._give(request, visit, result)
         if visit.plain.written and not lost and request.when_written is not None:
@@ -207,7 +207,7 @@ class ToolCalls:
     async def _not_made_again(
         self, request: Request, visit: PlainRequest, result: ToolResult, reason: str
     ) -> None:
-        """A repeat, or what cannot be known to be none."""
+        """Answer a repeat, or a call that cannot be known to be none."""
         seconds = request.retry_after
         later: Pairs = () if seconds is None else ((b"retry-after", b"%d" % seconds),)
         await visit.plain.say(REPEAT_STATUS.get(reason, 409), reason, _text(result), later)
@@ -216,7 +216,7 @@ class ToolCalls:
         if isinstance(error, InsufficientScope):
             head = visit.head
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(visit.address))
-            return await pass_on(visit.reply, refusal)
+            return await visit.head.turn_away(visit.reply, refusal)
         status = STATUS.get(type(error)) or WIRE[type(error)].modern
         more: dict[str, Any] = dict(error.data or {}) if isinstance(error, InvalidArguments) else {}
         extra: Pairs = RETRY_LATER if status == 503 else RETRY_SOON if status == 429 else ()
@@ -232,7 +232,7 @@ class ToolCalls:
 
 
 async def _call(request: Request, line: Line) -> ToolResult | McpError | StoreUnavailable:
-    """Errors are answers too. Cancelling it stops the work."""
+    """Make the call. Errors are answers too; cancellation stops the work."""
     request.line = line
     log = request.endpoint.log
     if (gate := gate_of(request)) is not None and not gate.begin(request.sharer):
@@ -254,7 +254,7 @@ async def _call(request: Request, line: Line) -> ToolResult | McpError | StoreUn
 
 
 def _in_vain(request: Request) -> dict[str, Any]:
-    """What a body says of a call that was paid for beforehand, and has failed."""
+    """Return the body about a call that was paid for beforehand, and has failed."""
     return {} if request.in_vain is None else {"paid": True, "retries_left": request.in_vain.tries}
 
 

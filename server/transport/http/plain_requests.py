@@ -1,35 +1,32 @@
 """Requests of plain HTTP, beside MCP: JSON in, JSON out, and what is wrong is said by the status.
 
-The threshold is the server's own, as for MCP. Whoever is not let in learns what the thing costs as well, so that both ways are open to
-it: 401 with the challenge of a login, and 402 only where nobody needs one (x402 transports-v2/http.md, transports-v1/http.md).
+The threshold is the server's own, as for MCP. A caller who is not let in learns the price as well, so that both ways are open: 401 with
+the challenge of a login, and 402 only where nobody needs one (x402 transports-v2/http.md, transports-v1/http.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from auth.values.identity_model import Principal
 from server.lib.surrogates import decode_mended
-from server.mcp.errors import WIRE, InternalError, InvalidRequest, McpError, ServerStopping
+from server.mcp.errors import WIRE, InvalidRequest, McpError, ServerStopping
 from server.mcp.messages import RequestId
 from server.mcp.versions import LATEST
 from server.store.idempotency.call_keys import IDEMPOTENCY_HEADER
 from server.transport.admission.bearer_check import EntryRefusal
-from server.transport.http.connection_refusals import Disconnected, RequestRefused
-from server.transport.http.entry import ALLOW, PAYMENT_HEADERS, Threshold, preflight
+from server.transport.http.entry import ALLOW, PAYMENT_HEADERS, Threshold
 from server.transport.http.handler import Cycle, Pairs, Scope
 from server.transport.http.mcp_reply import McpReply, cors_headers
 from server.transport.http.mcp_request import (
-    ADDRESS_TOO_OFTEN,
-    CALLER_TOO_OFTEN,
     RETRY_LATER,
     McpHandler,
     McpRequest,
-    slow_down,
+    Serve,
 )
 
 if TYPE_CHECKING:
@@ -47,9 +44,6 @@ class PlainReply(McpReply):
 
     __slots__ = ()
 
-    def __init__(self, cycle: Cycle, cors: bytes | None) -> None:
-        super().__init__(cycle, takes_json=True, takes_events=False, cors=cors, revision=LATEST)
-
     async def finish(self, status: int, body: bytes, extra: Pairs = ()) -> None:
         await self.give(status, body, (*NOT_STORED, *extra))
 
@@ -63,6 +57,9 @@ class PlainReply(McpReply):
             return
         self.written = True
 
+    async def empty(self, status: int, extra: Pairs = ()) -> None:
+        await self.give(status, b"", extra)
+
     async def say(self, status: int, error: str, description: str, extra: Pairs = (), **more: Any) -> None:
         await self.finish(status, _encode({"error": error, "error_description": description, **more}), extra)
 
@@ -74,7 +71,7 @@ class PlainReply(McpReply):
         status: int | None = None,
         extra: Pairs = (),
     ) -> None:
-        """What goes wrong before anything is run."""
+        """Say what goes wrong before anything is run."""
         status = status or WIRE[type(error)].modern
         word = (
             "server_error" if status >= 500 else "too_many_requests" if status == 429 else "invalid_request"
@@ -87,7 +84,7 @@ class PlainReply(McpReply):
     async def demand(
         self, unpaid: Unpaid, *, version: int = 2, status: int = 0, extra: Pairs = (), **more: Any
     ) -> None:
-        """Payment, or whatever else the till said. `version`: of the payment that came, if one did."""
+        """Ask for payment, or say whatever else the till said. `version`: of the payment that came, if one did."""
         from server.transport.http.payment_required import demand_of
 
         headers, body = demand_of(unpaid, version, more)
@@ -115,7 +112,7 @@ class PlainRequest(McpRequest):
         self.idempotency_key: Final = None if key is None else key.decode("latin-1")
 
     async def json_object(self) -> Mapping[str, Any] | None:
-        """What was posted; nothing at all is an object without members. None: it was refused already, or the client has left."""
+        """Return what was posted; nothing at all is an object without members. None: a refusal was sent, or the client left."""
         body = self.cycle.arrived()
         if body is None or len(body) > 0:
             if self.head.unreadable is not None:
@@ -141,7 +138,11 @@ class PlainHandler(McpHandler):
     """Implements `Handler`: what the head of a request says to an address of plain HTTP. `thing`: what it is about, in the words of the
     storefront; "" for nothing that has a price."""
 
-    __slots__ = ("_plain", "thing")
+    __slots__ = ("thing",)
+
+    replies = PlainReply
+    requests = PlainRequest
+    crashed = "http.crashed"
 
     def __init__(
         self,
@@ -152,44 +153,11 @@ class PlainHandler(McpHandler):
         *,
         visitors: bool = False,
     ) -> None:
-        super().__init__(threshold, scope, _no_mcp, LATEST, asks_price=True, visitors=visitors)
-        self._plain = serve
+        super().__init__(threshold, scope, cast("Serve", serve), LATEST, asks_price=True, visitors=visitors)
         self.thing: Final = thing
 
-    async def answer(self, cycle: Cycle) -> None:
-        reply = PlainReply(cycle, self._cors)
-        try:
-            if self._denied is not None:
-                return await reply.say(self._denied.status, "invalid_request", self._denied.reason)
-            if self.verb == "OPTIONS":
-                return await reply.give(204, b"", preflight(self.headers))
-            client = cycle.client
-            address = client[0] if client else ""
-            doorkeeper = self.threshold.doorkeeper
-            gate = self.threshold.gate
-            site = "" if gate is None else gate.site_of(address)
-            if site and gate is not None and (wait := gate.knock(site)):
-                return await slow_down(reply, ADDRESS_TOO_OFTEN, gate.turned_back(site, wait))
-            shown = self.shown(address)
-            who = doorkeeper.who_nowait(shown) or await doorkeeper.authenticate(shown)
-            if not isinstance(who, Principal):
-                return await self.turn_away(reply, who)
-            if gate is not None and (site or gate.counts_all) and (seconds := gate.recognise(who, site)):
-                return await slow_down(reply, CALLER_TOO_OFTEN, seconds)
-            visit = PlainRequest(self, cycle, reply, who, address)
-            try:
-                return await self._plain(visit)
-            finally:
-                if visit.load is not None:
-                    visit.load.let_go()
-        except (RequestRefused, Disconnected):
-            raise  # the connection's own: what became of the body while it was read
-        except Exception:
-            self.threshold.log.exception("http.crashed", request=cycle.request_id)
-            return await reply.refuse(InternalError(cycle.request_id), status=500)
-
     async def as_visitor(self, visit: PlainRequest) -> PlainRequest | None:
-        """The same request of somebody who came in to pay, as that of one who shows nothing. None: nobody comes in like that."""
+        """Return the request of somebody who came in to pay as one that shows nothing; None if nobody comes in like that."""
         shown = replace(self.shown(visit.address), pays=False)
         who = await self.threshold.doorkeeper.authenticate(shown)
         return (
@@ -199,39 +167,32 @@ class PlainHandler(McpHandler):
         )
 
     async def ask_login(self, visit: PlainRequest) -> None:
-        """For somebody who came in without a login, and asks for what needs one."""
+        """Ask somebody who came in without a login for one."""
         shown = replace(self.shown(visit.address), pays=False, visits=False)
         who = await self.threshold.doorkeeper.authenticate(shown)
         if isinstance(who, Principal):  # nobody is asked to log in here
             return await visit.plain.say(404, "not_found", "there is no such tool")
         return await self.turn_away(visit.plain, who)
 
-    async def turn_away(self, reply: PlainReply, refusal: EntryRefusal) -> None:
-        """The authorization server's answer (400, 401, 403, 503), and with a 401 what the thing would cost."""
-        extra = refusal.headers
-        if refusal.status == 503:
-            extra += RETRY_LATER
+    async def turn_away(self, reply: McpReply, refusal: EntryRefusal) -> None:
+        """Give the authorization server's answer (400, 401, 403, 503), and with a 401 what the thing would cost."""
         storefront = self.threshold.storefront
         poster = storefront.poster(self.thing) if storefront is not None and refusal.status == 401 else None
         if storefront is None or poster is None:
-            return await reply.finish(refusal.status, refusal.body, tuple(extra))
-        return await reply.demand(
+            return await super().turn_away(reply, refusal)
+        return await cast("PlainReply", reply).demand(
             poster,
             status=401,
-            extra=tuple(extra),
+            extra=tuple(refusal.headers),
             setup=storefront.setup,
             error_description=poster.refusal.text,
         )
 
 
 async def wrong_verb(visit: PlainRequest, thing: str) -> None:
-    """Nothing is done; but who looks at what is sold is shown what it costs."""
+    """Refuse; but show whoever looks at what is sold what it costs."""
     storefront = visit.head.threshold.storefront
     poster = None if storefront is None else storefront.poster(thing, visit.principal)
     if poster is not None:
         return await visit.plain.demand(poster, extra=(ALLOW,))
     return await visit.plain.say(405, "invalid_request", "POST a JSON object here", (ALLOW,))
-
-
-async def _no_mcp(_visit: McpRequest) -> None:
-    raise AssertionError("nothing of MCP is served here")
