@@ -1,7 +1,7 @@
-"""Every agent tried where no server runs: started as `serve` starts it, reached, and let go again. For `ostiary doctor`.
+"""A trial of every agent where no server runs: started as `serve` starts it, reached, and let go again. For `ostiary doctor`.
 
-In memory, so nothing is written. What the data directory keeps of upstreams is not looked at: what was accepted of them, and the logins
-there, which are good for one refresh each and so for a running server alone.
+Everything is in memory, so nothing is written. The data directory's rows of upstreams are not looked at: accepted definitions, and
+logins, which are good for one refresh each and so for a running server alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from server.calls.servers.agent_lineup import Lineup, RunningAgents
 from server.calls.servers.policy_opening import PolicyMaker
 from server.calls.servers.server_opening import kept_out_of, now_millis, offering_of, prices_of, subkeys
 from server.calls.servers.upstream_registry_place import UpstreamRegistryPlace
-from server.lib.log.logger import Logger
+from server.lib.log.logger import UNLOGGED, Logger
 from server.mcp.call_failures import BackendError
 from server.mcp.tool_names import refused_names
 from server.settings.private_paths import kept_out_paths
@@ -63,23 +63,9 @@ class AgentDryRun(msgspec.Struct, frozen=True, kw_only=True):
     refused_names: Sequence[str] = ()  # of tools, by hosts
 
 
-class SilentLog:
-    """A `Logger`: what comes of it is told otherwise."""
-
-    def debug(self, event: str, **fields: object) -> None: ...
-
-    def info(self, event: str, **fields: object) -> None: ...
-
-    def warning(self, event: str, **fields: object) -> None: ...
-
-    def error(self, event: str, **fields: object) -> None: ...
-
-    def exception(self, event: str, **fields: object) -> None: ...
-
-
 async def rehearse(resolved: Resolved, log: Logger | None = None) -> AgentDryRun:
-    """Takes `TRY_SECONDS` at most, and what closing takes. Nothing of the agents is left when it returns, also by cancellation."""
-    log = log or SilentLog()
+    """Try all agents, for `TRY_SECONDS` at most and the time to close. Nothing is left of them, also after cancellation."""
+    log = log or UNLOGGED
     subkey = subkeys(MasterKey(secrets.token_hex(6), secrets.token_bytes(32)))
     async with open_inline_store(clock=now_millis) as store, trio.open_nursery() as background:
         stages = [_Stage(resolved, server, store, subkey, log, background) for server in resolved.servers]
@@ -139,7 +125,7 @@ class _Stage:
         return [self._tried[place] for place in places]
 
     def problems(self) -> Sequence[str]:
-        """Once all of its agents run: what one of them offers may be in the way of another, or not be what the settings say."""
+        """Return, once all agents run, what is wrong with what they offer together, or with the settings about that."""
         if len(self._running) < len(self._agents):
             return []
         agents = [agent for place in sorted(self._running) for agent in self._running[place][1].agents]
@@ -199,7 +185,7 @@ class _Stage:
             self._put(place, "fails", trouble.words)
 
     def _put(self, place: int, outcome: Outcome, words: str = "") -> None:
-        """What is refused says in its words whose they are, as at a start."""
+        """Put an agent with the others. A refusal names whose tools they are, as at a start."""
         upstream = self._upstream(place)
         self._tried[place] = TriedAgent(
             name=upstream or self._name(place), upstream=bool(upstream), outcome=outcome, words=words
@@ -209,7 +195,7 @@ class _Stage:
         return agent_name(self._server.name, place + 1, self._agents[place])
 
     def _upstream(self, place: int) -> str:
-        """What it is called as an upstream; empty for an agent that is none."""
+        """Return its name as an upstream; empty for an agent that is none."""
         agent = self._agents[place]
         if kind_of(agent) != "mcp":
             return ""
@@ -218,7 +204,7 @@ class _Stage:
         return str(UpstreamKey(self._server.name, getattr(agent, "id", "")))
 
     def _wants_login(self, place: int) -> bool:
-        """Whether nothing else is wrong with it."""
+        """Return whether nothing but a login is missing."""
         desk, name = self._trust.desk, self._upstream(place)
         known = () if desk is None else desk.known.values()
         return any(
@@ -233,7 +219,7 @@ class _Stage:
 
 
 def _seen_alone(agent: msgspec.Struct) -> msgspec.Struct:
-    """As it can be tried by whoever knows nothing of what is kept: an upstream is connected to at once, is believed, and is shown no login."""
+    """Return an agent as it can be tried without what is kept: an upstream is connected to at once, believed, and shown no login."""
     if kind_of(agent) != "mcp":
         return agent
     seconds = min(getattr(agent, "start_seconds", UPSTREAM_SECONDS), UPSTREAM_SECONDS)

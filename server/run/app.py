@@ -35,7 +35,7 @@ from server.run.listening_sockets import BoundSockets
 from server.run.node_membership import Membership, this_node
 from server.run.node_reports import SelfDescription
 from server.run.one_process import OneProcess
-from server.run.pages_ahead import PagesAhead
+from server.run.pages_ahead import LazyPages
 from server.run.process_memory import give_large_blocks_back
 from server.run.process_place import ProcessFigures, Steering
 from server.run.request_routing import READY, lazy_pages, public_router
@@ -66,7 +66,6 @@ from server.transport.admission.key_usage import keep_noting
 from server.transport.http import listen
 from server.transport.http.asgi import hosting
 from server.transport.http.connection_limits import HttpLimits
-from server.transport.http.handler import App
 from server.transport.http.health_probes import Probe, Readiness
 from server.transport.http.server_tls import TlsError
 from server.transport.http.sockets import EVERYWHERE, ListenError
@@ -201,9 +200,8 @@ async def serve(
                     place.log_of_settings(log),
                 )
                 pages = lazy_pages(services, place, certificate)
-                ahead = PagesAhead(pages.made, log)
                 figures = ProcessFigures(
-                    make_commands=partial(_commands, services, reloading, certificate, ahead),
+                    make_commands=partial(_commands, services, reloading, certificate, pages),
                     metrics=services.metrics,
                     readiness=partial(_readiness, services, certificate),
                 )
@@ -218,7 +216,7 @@ async def serve(
                         )
                         await background.start(place.heed, steering, log)
                         listens = await listening.start(
-                            _serve_public, services, pages, ahead, public, certificate, draining, place
+                            _serve_public, services, pages, public, certificate, draining, place
                         )
                         if admin:
                             await listening.start(_serve_admin, place, figures, admin, log, draining)
@@ -235,9 +233,9 @@ async def serve(
                         place.ready(started, log, listens=listens, boot=services.boot_id)
                         description.state = "serving"
                         membership.look_now()
-                        background.start_soon(ahead.run)
+                        background.start_soon(pages.run)
                         if place.shows_claim_link:
-                            ahead.expect()  # by whoever stands before the terminal
+                            pages.expect()  # by whoever stands before the terminal
                         if place.speaks:
                             _warn_of_open_servers(services)
                             tell_of_programs(resolved, log)
@@ -368,8 +366,7 @@ def _where(bound: BoundSockets, host: str) -> str:
 
 async def _serve_public(
     services: Services,
-    pages: App,
-    ahead: PagesAhead,
+    pages: LazyPages,
     bound: BoundSockets,
     certificate: ServedCertificate | None,
     draining: trio.Event,
@@ -397,7 +394,7 @@ async def _serve_public(
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
     await listen.serve(
-        public_router(services, pages, expect_page=ahead.expect).resolve,
+        public_router(services, pages).resolve,
         settings,
         draining=draining,
         task_status=task_status,
@@ -525,11 +522,11 @@ async def _started(
 
 
 def _commands(
-    services: Services, reloading: Reloading, certificate: ServedCertificate | None, ahead: PagesAhead
+    services: Services, reloading: Reloading, certificate: ServedCertificate | None, pages: LazyPages
 ) -> Mapping[str, control.Handler]:
     from server.run.admin_commands import commands_of
 
-    return ahead.heeding(commands_of(services, reloading, certificate))
+    return pages.heeding(commands_of(services, reloading, certificate))
 
 
 async def _claim_link(services: Services) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -235,28 +235,18 @@ class SettingsLines:
 
     def __init__(self) -> None:
         self._lines: list[SaidLine] = []
+        self.debug: Final = partial(self._keep, "debug")
+        self.info: Final = partial(self._keep, "info")
+        self.warning: Final = partial(self._keep, "warning")
+        self.error: Final = partial(self._keep, "error")
+        self.exception: Final = self.error
 
     def taken(self) -> list[SaidLine]:
         lines, self._lines = self._lines, []
         return lines
 
-    def debug(self, event: str, **fields: object) -> None:
-        self._keep("debug", event, fields)
-
-    def info(self, event: str, **fields: object) -> None:
-        self._keep("info", event, fields)
-
-    def warning(self, event: str, **fields: object) -> None:
-        self._keep("warning", event, fields)
-
-    def error(self, event: str, **fields: object) -> None:
-        self._keep("error", event, fields)
-
-    def exception(self, event: str, **fields: object) -> None:
-        self._keep("error", event, fields)
-
-    def _keep(self, level: str, event: str, fields: Mapping[str, object]) -> None:
-        self._lines.append(SaidLine(level=level, event=event, fields=dict(fields)))
+    def _keep(self, level: str, event: str, **fields: object) -> None:
+        self._lines.append(SaidLine(level=level, event=event, fields=fields))
 
 
 def _text_of(descriptor: int) -> str:

@@ -16,6 +16,7 @@ from auth.values.endpoint_paths import AUTHORIZATION_SERVER, DEVICE_AUTHORIZATIO
 from auth.values.requester import Requester
 from server.calls.rights.standing import Standing
 from server.calls.servers.server_opening import now_millis
+from server.run.pages_ahead import LazyPages
 from server.run.services import Services
 from server.transport.admission.bearer_check import Admission, anybody
 from server.transport.http import allowed_hosts, fallback_answers
@@ -24,7 +25,6 @@ from server.transport.http.entry import Threshold
 from server.transport.http.handler import App, Resolve
 from server.transport.http.health_probes import PublicReadiness
 from server.transport.http.identity_http import Answer, form_handler
-from server.transport.http.lazy_app import LazyApp
 from server.transport.http.mcp_endpoint import McpEndpoint
 from server.transport.http.plain_calls import ToolCalls
 from server.transport.http.proxy import Proxies
@@ -81,15 +81,12 @@ LOGGED_PATH_CHARACTERS: Final = 200
 
 def lazy_pages(
     services: Services, place: OneProcess | OneOfSeveral, certificate: ServedCertificate | None = None
-) -> LazyApp:
-    return LazyApp(partial(_pages_app, services, place, certificate))
+) -> LazyPages:
+    return LazyPages(partial(_pages_app, services, place, certificate), services.log)
 
 
-def public_router(services: Services, pages: App, *, expect_page: Callable[[], None]) -> Router:
-    """Route `/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app.
-
-    `expect_page` is called when somebody is about to look at a page.
-    """
+def public_router(services: Services, pages: LazyPages) -> Router:
+    """Route `/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app."""
     resolved, config, issuer = (
         services.resolved,
         services.resolved.config,
@@ -133,7 +130,7 @@ def public_router(services: Services, pages: App, *, expect_page: Callable[[], N
         | _deposit_desks(services, endpoints),
         below=calls,
         forms=form_handler(
-            _answer_for(services, _price_list(services, endpoints), _manifests(services), expect_page)
+            _answer_for(services, _price_list(services, endpoints), _manifests(services), pages.expect)
         ),
         is_form=_is_for_programs,
         pages=pages,

@@ -24,7 +24,7 @@ from server.lib.log.structured_log import make_logger
 from server.run import app
 from server.run.app import StartedServer
 from server.run.one_process import OneProcess
-from server.run.pages_ahead import PagesAhead
+from server.run.pages_ahead import LazyPages
 from server.settings.resolved_settings import resolve
 from server.settings.settings_reader import load
 from server.store import soundness
@@ -506,7 +506,7 @@ async def test_a_program_that_begins_to_log_in_has_the_pages_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     expected = list[bool]()
-    monkeypatch.setattr(PagesAhead, "expect", lambda _: expected.append(True))
+    monkeypatch.setattr(LazyPages, "expect", lambda _: expected.append(True))
     async with running(tmp_path) as server:
         expected.clear()
         await server.get("/healthz")

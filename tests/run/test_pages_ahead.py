@@ -11,18 +11,17 @@ import trio
 import trio.testing
 
 from server.lib.log.structured_log import make_logger
-from server.run.pages_ahead import MAKE_LINKS, PagesAhead
-from server.transport.http.lazy_app import LazyApp
+from server.run.pages_ahead import MAKE_LINKS, LazyPages
 
 
-def ahead_of(made: list[str]) -> PagesAhead:
+def ahead_of(made: list[str]) -> LazyPages:
     async def app(*_: Any) -> None: ...
 
     def make() -> Any:
         made.append("pages")
         return app
 
-    return PagesAhead(LazyApp(make).made, make_logger(level="info", style="json", stream=io.StringIO()))
+    return LazyPages(make, make_logger(level="info", style="json", stream=io.StringIO()))
 
 
 @pytest.mark.parametrize("name", sorted(MAKE_LINKS))
@@ -45,11 +44,11 @@ async def test_whoever_makes_a_link_has_the_pages_loaded_once(name: str) -> None
 
 
 async def test_pages_that_cannot_be_loaded_are_said_and_end_nothing() -> None:
-    async def fails() -> None:
+    def fails() -> Any:
         raise ImportError("not there")
 
     log = io.StringIO()
-    ahead = PagesAhead(fails, make_logger(level="info", style="json", stream=log))
+    ahead = LazyPages(fails, make_logger(level="info", style="json", stream=log))
     ahead.expect()
     await ahead.run()
     assert '"event":"site.not_loaded"' in log.getvalue()

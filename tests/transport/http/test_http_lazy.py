@@ -1,4 +1,4 @@
-"""server/transport/http/lazy_app.py: an application that is made with its first request."""
+"""server/run/pages_ahead.py: an application that is made with its first request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import trio
 from loopback_server import GOOD, Echo, running
 
-from server.transport.http.lazy_app import LazyApp
+from server.lib.log.logger import UNLOGGED
+from server.run.pages_ahead import LazyPages
 
 
 async def test_it_is_made_once_however_many_ask_for_it_first() -> None:
@@ -17,7 +18,7 @@ async def test_it_is_made_once_however_many_ask_for_it_first() -> None:
         made.append(Echo())
         return made[-1]
 
-    async with running(LazyApp(make)) as server, trio.open_nursery() as nursery:
+    async with running(LazyPages(make, UNLOGGED)) as server, trio.open_nursery() as nursery:
 
         async def ask() -> None:
             async with await server.connect() as peer:
@@ -38,7 +39,7 @@ async def test_one_that_cannot_be_made_fails_its_request_and_is_tried_again() ->
             raise ImportError("not there")
         return Echo()
 
-    async with running(LazyApp(make)) as server:
+    async with running(LazyPages(make, UNLOGGED)) as server:
         async with await server.connect() as peer:
             assert (await peer.ask(GOOD)).status == 500
         async with await server.connect() as peer:
