@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from markupsafe import Markup
+from msgspec.structs import asdict
 
 from auth.context.identity_parts import Parts
 from auth.pages import account_notices, navigation
@@ -19,7 +19,7 @@ from auth.pages.page_visit import PageVisit, sign_in_then
 from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import SECOND
-from server.console.overview import call_list_html, calls_page, overview_html
+from server.console.overview import calls_page, overview_words
 from server.console.overview.calls_page import CallPlaces, WantedCalls
 from server.console.overview.overview_values import RunningParts, look
 
@@ -60,13 +60,19 @@ class OverviewPages:
             "overview.html",
             title="Overview",
             notice=account_notices.of(visit),
-            urgent=overview_html.urgent(found, deny_token=visit.token(waiting_device_section.PURPOSE)),
             it=found.earnings,
-            further=overview_html.further(found),
+            found=found,
+            owner=found.owner,
+            now=visit.now,
+            several=found.several,
+            bars=overview_words.chart_bars(found.day.hours),
+            turned_away="" if found.door is None else overview_words.turned_away(found.door),
+            deny_token=visit.token(waiting_device_section.PURPOSE),
+            **overview_words.WORDS,
         )
 
     async def calls(self, visit: PageVisit) -> WireReply:
-        """Calls that are like what the address says."""
+        """Show the calls that are like what the address says."""
         session = await visit.session()
         if session is None:
             return redirect(sign_in_then(PATH))
@@ -80,17 +86,15 @@ class OverviewPages:
             wanted.filter(None if owner else session.user.id),
             at=places.read(wanted.at),
         )
-        body = call_list_html.calls(
-            wanted,
-            found,
-            go_on="" if found.go_on is None else places.write(found.go_on),
+        at = "" if found.go_on is None else places.write(found.go_on)
+        return replace(visit, frame=replace(visit.frame, wide=True)).page(
+            "calls.html",
+            title="Calls",
+            wanted=asdict(wanted),
+            found=found.rows,
+            older=overview_words.calls_path(**asdict(wanted) | {"at": at}) if at else "",
             owner=owner,
             now=visit.now,
             several=len(self.parts.site.servers) > 1,
+            **overview_words.WORDS,
         )
-        return _page(visit, "Calls", body)
-
-
-def _page(visit: PageVisit, title: str, body: Markup) -> WireReply:
-    visit = replace(visit, frame=replace(visit.frame, wide=True))
-    return visit.page("shell.html", title=title, body=body)
