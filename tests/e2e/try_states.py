@@ -5,18 +5,18 @@ What is drawn here is drawn from values, within the frame of a page: that the pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
-from markupsafe import Markup
 from msgspec.structs import replace as replaced
 from playwright.sync_api import Page
 
 from auth.pages import front_page, html_shell
 from auth.values import http_messages
 from server.client.samples.sample_arguments import sample
-from server.console.tryout import tryout_html
+from server.console.tryout import tryout_words
 from server.console.tryout.tool_form import fields_of, sampled
 from server.console.tryout.try_call import TryAnswer
 from server.transport.http import fallback_answers
@@ -27,6 +27,7 @@ LONG = "a_tool_whose_name_goes_on_and_on_for_as_long_as_a_name_may_be_64"
 PICTURE = (
     "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAIAAAACUFjqAAAAEklEQVR4nGNgGAWjYBSMglEAAAVkAAGvkqBHAAAAAElFTkSuQmCC"
 )
+NO_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType({})
 TOOL: dict[str, Any] = {
     "name": "book_table",
     "description": "Books a table, and says at which hour. Whoever booked it can cancel it until noon of that day.",
@@ -52,9 +53,11 @@ TOOLS = [TOOL, {"name": LONG, "description": "Goes on. " * 30}, {"name": "clock"
 CURL = "curl -X POST https://agent.example.org/mcp \\\n  -H 'Authorization: Bearer …' \\\n  -d '{\"jsonrpc\": \"2.0\"}'"
 
 
-def _shown(server: Server, page: Page, title: str, body: Markup) -> None:
+def _shown(server: Server, page: Page, template: str, title: str, **values: Any) -> None:
     frame = replace(html_shell.frame_for(server.origin, b"n" * html_shell.NONCE_BYTES), wide=True)
-    server.otherwise = lambda _: html_shell.shell_page(title, body, frame)
+    server.otherwise = lambda _: html_shell.render(
+        template, frame, title=title, **values, **tryout_words.WORDS
+    )
     page.goto(server.origin + "/drawn")
 
 
@@ -62,36 +65,35 @@ def trying(server: Server, page: Page) -> Iterator[str]:
     """Tools to choose from, the form of one, what it asks and what it answers, and what goes wrong."""
     schema = TOOL["inputSchema"]
     fields = sampled(fields_of(schema, {}), fields_of(schema, sample(schema)))
+    path = "/agent/try"
 
-    def form(**more: Any) -> Markup:
-        given: dict[str, Any] = {"hidden": {}, "raw": "", "problems": {}, "as_whom": "alice", **more}
-        return tryout_html.form("agent", TOOL, fields, **given)
+    def form(
+        answer: TryAnswer | None = None, problems: Mapping[str, str] = NO_PROBLEMS, raw: str = ""
+    ) -> None:
+        _shown(
+            server, page, "tryout_form.html", "book_table", path=path, tool=TOOL, fields=fields, hidden={}, raw=raw, problems=problems,
+            whom="alice", answer=answer, program=CURL, changes=False,
+        )  # fmt: skip
 
-    _shown(
-        server,
-        page,
-        "Try tools out",
-        tryout_html.servers([("/agent/try", "Support desk"), ("/archive/try", "archive")]),
-    )
+    def tools(title: str, those: Sequence[Any], **more: Any) -> None:
+        given: dict[str, Any] = {"more": "", "first": "", "changing": (), **more}
+        _shown(server, page, "tryout_tools.html", title, path=path, tools=those, **given)
+
+    servers = [("/agent/try", "Support desk"), ("/archive/try", "archive")]
+    _shown(server, page, "tryout_servers.html", "Try tools out", servers=servers)
     yield "try-servers"
-    _shown(server, page, "Support desk", tryout_html.tools("Support desk", "agent", TOOLS, changing={LONG}))
+    tools("Support desk", TOOLS, changing={LONG})
     yield "try-tools"
     many = [
         {"name": f"tool_number_{place}", "description": "Does one of many things."} for place in range(50)
     ]
-    _shown(
-        server,
-        page,
-        "Support desk",
-        tryout_html.tools("Support desk", "agent", many, more="/agent/try?at=2", first="/agent/try"),
-    )
+    tools("Support desk", many, more="/agent/try?at=2", first="/agent/try")
     yield "try-tools-further"
-    _shown(server, page, "archive", tryout_html.tools("archive", "archive", []))
+    tools("archive", [])
     yield "try-no-tools"
-    _shown(server, page, "book_table", form())
+    form()
     yield "try-form"
-    problems = {fields[0].name: "has to be a whole number", "raw": "is no JSON object"}
-    _shown(server, page, "book_table", form(problems=problems, raw="[1, 2]"))
+    form(problems={fields[0].name: "has to be a whole number", "raw": "is no JSON object"}, raw="[1, 2]")
     yield "try-form-wrong"
     result = {
         "content": [
@@ -101,38 +103,25 @@ def trying(server: Server, page: Page) -> Iterator[str]:
         ],
         "structuredContent": {"table": 7, "hour": "20:00"},
     }
-    _shown(
-        server, page, "book_table",
-        form(above=tryout_html.answer(TOOL, TryAnswer(result=result, seconds=0.24), CURL)),
-    )  # fmt: skip
+    form(TryAnswer(result=result, seconds=0.24))
     yield "try-answer"
     failed = {"isError": True, "content": [{"type": "text", "text": "There is no table left."}]}
-    _shown(
-        server, page, "book_table",
-        form(above=tryout_html.answer(TOOL, TryAnswer(result=failed, seconds=2.5), CURL)),
-    )  # fmt: skip
+    form(TryAnswer(result=failed, seconds=2.5))
     yield "try-answer-failed"
-    refused = TryAnswer(problem="book_table did not answer within 30 seconds, and was stopped.", seconds=30.0)
-    _shown(server, page, "book_table", form(above=tryout_html.answer(TOOL, refused, CURL)))
+    form(TryAnswer(problem="book_table did not answer within 30 seconds, and was stopped.", seconds=30.0))
     yield "try-no-answer"
     params = {"mode": "form", "message": "Which day shall it be?"}
-    asked = [("day", params, fields[:2])]
     elsewhere = {"mode": "url", "url": "https://pay.example/7", "message": "The deposit is paid there."}
     _shown(
-        server, page, "book_table asks",
-        tryout_html.questions("agent", TOOL, [*asked, ("pay", elsewhere, ())], hidden={}, problems={}),
+        server, page, "tryout_questions.html", "book_table asks", path=path, tool=TOOL, hidden={}, problems={},
+        asked=[("day", params, fields[:2]), ("pay", elsewhere, ())],
     )  # fmt: skip
     yield "try-asks"
     cancels = {**TOOL, "name": LONG, "annotations": {"destructiveHint": True}}
-    shown = tryout_html.sure(
-        "agent",
-        cancels,
-        {"guests": 4, "day": "Friday", "wishes": ["a long wish " * 20]},
-        hidden={},
-        as_whom="alice",
-        changes=True,
-    )
-    _shown(server, page, f"Call {LONG}?", shown)
+    _shown(
+        server, page, "tryout_sure.html", f"Call {LONG}?", path=path, tool=cancels, hidden={}, whom="alice", changes=True,
+        arguments={"guests": 4, "day": "Friday", "wishes": ["a long wish " * 20]},
+    )  # fmt: skip
     yield "try-sure"
 
 

@@ -1,8 +1,8 @@
 """Trying tools out, page by page: who may, the form of a tool, what came of a call, what it asks.
 
 A browser's session is no login of a program: nobody has consented to anything. So it may here what its person may, within their ceiling and
-their selection of tools, and never what moves money; only at servers that accept logins, and only for people whom `try_page` names. What changes something or costs something wants a proof that is younger than a quarter of an hour, as all does that
-an unattended browser must not be enough for.
+their selection of tools, and never what moves money; only at servers that accept logins, and only for people whom `try_page` names. A call that changes or
+costs something wants a proof that is younger than a quarter of an hour, as all does that an unattended browser must not be enough for.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
-from markupsafe import Markup
 
 from auth.context.identity_parts import Parts
 from auth.pages import reauthentication
@@ -26,7 +25,7 @@ from auth.values.identity_model import Principal, PrincipalKind
 from server.calls.servers.endpoint import Endpoint
 from server.client.samples.sample_arguments import sample, stated
 from server.client.samples.sample_programs import SampleCall, curl
-from server.console.tryout import try_call, tryout_html
+from server.console.tryout import try_call, tryout_words
 from server.console.tryout.tool_form import TryField, as_json, fields_of, filled, json_of, refilled, sampled
 from server.console.tryout.try_call import TryAnswer, TryRound
 from server.lib.json_objects import mapping
@@ -52,8 +51,71 @@ ENTROPY_BYTES: Final = 16
 Who = Literal["owners", "people"]
 
 
+class TriedTool(NamedTuple):
+    """A tool that a visitor tries out, as they see it."""
+
+    visit: PageVisit
+    server: str
+    endpoint: Endpoint
+    tool: Mapping[str, Any]
+    principal: Principal
+    session: Any  # None where nobody has to be signed in
+
+    @property
+    def name(self) -> str:
+        return str(self.tool["name"])
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return mapping(self.tool.get("inputSchema"))
+
+    @property
+    def changes(self) -> bool:
+        return try_call.changes(self.endpoint, self.name)
+
+    @property
+    def only_reads(self) -> bool:
+        return try_call.only_reads(self.endpoint, self.name)
+
+    @property
+    def asks_first(self) -> bool:
+        return not self.only_reads or tryout_words.destructive(self.tool)
+
+    @property
+    def once(self) -> str:
+        return self.visit.form.get(ONCE, "")
+
+    @property
+    def purpose(self) -> str:
+        return f"try {self.server} {self.name}"
+
+    def meant(self, arguments: Mapping[str, Any], once: str) -> str:
+        """Name one call in one form: its tool with what it is said to do and to cost, and its arguments."""
+        tool = self.tool
+        told = [self.server, tool["name"], tool.get("annotations"), tool.get("_meta"), arguments, once]
+        return f"try this {hashlib.sha256(msgspec.json.encode(told, order='sorted')).hexdigest()}"
+
+    def kept(self, field: str) -> dict[str, Any] | None:
+        """Read what a field of the form carries along; None where it is no object."""
+        try:
+            found = json_of(self.visit.form.get(field, ""))
+        except ValueError:
+            return None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+    def filled_in(self, arguments: Mapping[str, Any]) -> tuple[Sequence[TryField], str]:
+        """Fill in the form with these arguments, and those as JSON where the fields cannot hold them."""
+        fields = fields_of(self.schema, arguments)
+        same = filled(fields, _posted(fields)).arguments == arguments
+        return fields, "" if same else as_json(arguments)
+
+    def page(self, template: str, title: str, *, wrong: bool = False, **values: object) -> WireReply:
+        status = 400 if wrong else 200
+        return draw(self.visit, template, title, self.server, status=status, tool=self.tool, **values)
+
+
 class TryPages:
-    """Each method makes the page of one path. `settings` are those that are served now."""
+    """Pages of trying out: each method makes that of one path. `settings` are those that are served now."""
 
     def __init__(
         self,
@@ -71,7 +133,7 @@ class TryPages:
         self._who = who
 
     async def servers(self, visit: PageVisit) -> WireReply:
-        """Those whose tools this visitor may try; the only one at once."""
+        """Show the servers whose tools this visitor may try; the only one at once."""
         visit, caller = await self._caller(visit)
         if isinstance(caller, WireReply):
             return caller
@@ -81,42 +143,54 @@ class TryPages:
         if not names:
             return self._not_for(visit)
         found = [(f"/{name}{PATH}", self._title(name)) for name in names]
-        return self._page(visit, "Try tools out", tryout_html.servers(found))
+        return draw(visit, "tryout_servers.html", "Try tools out", servers=found)
 
     async def tools(self, visit: PageVisit, server: str) -> WireReply:
         return await self._let_in(visit, server, self._tools)
 
     async def tool(self, visit: PageVisit, server: str, name: str) -> WireReply:
-        async def show(visit: PageVisit, session: Any, principal: Principal) -> WireReply:
-            tool = self._tool(server, principal, name)
-            if tool is None:
-                return self._no_tool(visit, server)
-            arguments = stated(_schema(tool), self._example(server, name))
-            return self._form(visit, server, tool, principal, fields_of(_schema(tool), arguments))
+        async def show(tried: TriedTool) -> WireReply:
+            arguments = stated(tried.schema, self._example(tried))
+            return self._form(tried, fields_of(tried.schema, arguments))
 
-        return await self._let_in(visit, server, show)
+        return await self._of_tool(visit, server, name, show)
 
     async def call(self, visit: PageVisit, server: str, name: str) -> WireReply:
-        async def make(visit: PageVisit, session: Any, principal: Principal) -> WireReply:
-            tool = self._tool(server, principal, name)
-            if tool is None:
-                return self._no_tool(visit, server)
-            if not visit.shows(_purpose(server, name)):
+        async def make(tried: TriedTool) -> WireReply:
+            visit = tried.visit
+            if not visit.shows(tried.purpose):
                 return visit.stale_form()
-            if session is not None and not try_call.only_reads(self._endpoints[server], name):
+            if tried.session is not None and not tried.only_reads:
                 # It repeats this very form, once it has been answered.
-                page = await reauthentication.ask(
-                    visit, session, f"to call {name}, which may change something", back=f"/{server}{PATH}"
-                )
+                why = f"to call {name}, which may change something"
+                page = await reauthentication.ask(visit, tried.session, why, back=f"/{server}{PATH}")
                 if page is not None:
                     return page
             if STATE in visit.form:
-                return await self._answered(visit, server, tool, principal)
+                return await self._answered(tried)
             if SURE in visit.form:
-                return await self._agreed(visit, server, tool, principal)
-            return await self._called(visit, server, tool, principal)
+                return await self._agreed(tried)
+            return await self._called(tried)
 
-        return await self._let_in(visit, server, make)
+        return await self._of_tool(visit, server, name, make)
+
+    async def _of_tool(
+        self, visit: PageVisit, server: str, name: str, show: Callable[[TriedTool], Awaitable[WireReply]]
+    ) -> WireReply:
+        async def find(visit: PageVisit, session: Any, principal: Principal) -> WireReply:
+            endpoint = self._endpoints[server]
+            tool = try_call.tool(endpoint, principal, name)
+            if tool is not None:
+                return await show(TriedTool(visit, server, endpoint, tool, principal, session))
+            return visit.error(
+                404,
+                "No such tool",
+                "It is not there, or it is nothing that you may call.",
+                "Choose another one.",
+                back=(f"/{server}{PATH}", "To the tools"),
+            )
+
+        return await self._let_in(visit, server, find)
 
     # ── who ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,7 +215,7 @@ class TryPages:
         return self._not_for(visit) if principal is None else await show(visit, caller, principal)
 
     async def _caller(self, visit: PageVisit, server: str | None = None) -> tuple[PageVisit, Any]:
-        """The session of whoever is signed in; None where nobody has to be; or the page on which they sign in."""
+        """Return the session of whoever is signed in; None where nobody has to be; or the page on which they sign in."""
         open_here = [name for name in self._endpoints if self._open(visit, name)]
         if server in open_here or (server is None and len(open_here) == len(self._endpoints)):
             return visit, None
@@ -153,7 +227,7 @@ class TryPages:
         return visit.of(session), session
 
     def _open(self, visit: PageVisit, name: str) -> bool:
-        """Whether nobody is asked to log in there, and nobody but this machine can be here."""
+        """Return whether nobody is asked to log in there, and nobody but this machine can be here."""
         settings = self._settings[name]
         return (
             self._resolved.open_to_all(settings)
@@ -162,7 +236,7 @@ class TryPages:
         )
 
     def _principal(self, visit: PageVisit, session: Any, name: str) -> Principal | None:
-        """As whom they call the tools of a server; None if they may not try them."""
+        """Return as whom they call the tools of a server; None if they may not try them."""
         vocabulary = self.parts.site.scopes
         harmless = scopes.join(each for each in vocabulary.names if not vocabulary.financial(each))
         if self._open(visit, name):
@@ -205,7 +279,7 @@ class TryPages:
     async def _tools(self, visit: PageVisit, session: Any, principal: Principal) -> WireReply:
         server = visit.request.path.split("/")[1]
         at = visit.query(AT) or None
-        found = await try_call.offered(self._endpoints[server], principal, self._call_id(), at)
+        found = await try_call.offered(self._endpoints[server], principal, self._random(), at)
         if found is None:  # the list is another by now
             return redirect(f"/{server}{PATH}")
         title = self._title(server)
@@ -213,47 +287,37 @@ class TryPages:
         first = "" if at is None else f"/{server}{PATH}"
         names = [str(tool["name"]) for tool in found.tools]
         changing = {name for name in names if try_call.changes(self._endpoints[server], name)}
-        body = tryout_html.tools(title, server, found.tools, more=more, first=first, changing=changing)
-        return self._page(visit, title, body)
-
-    def _tool(self, server: str, principal: Principal, name: str) -> Mapping[str, Any] | None:
-        return try_call.tool(self._endpoints[server], principal, name)
+        values: dict[str, Any] = {"more": more, "first": first, "changing": changing}
+        return draw(visit, "tryout_tools.html", title, server, tools=found.tools, **values)
 
     def _form(
         self,
-        visit: PageVisit,
-        server: str,
-        tool: Mapping[str, Any],
-        principal: Principal,
+        tried: TriedTool,
         fields: Sequence[TryField],
         *,
         raw: str = "",
         problems: Mapping[str, str] | None = None,
-        above: Markup = tryout_html.NOTHING,
+        answer: TryAnswer | None = None,
+        program: str = "",
     ) -> WireReply:
-        name = str(tool["name"])
-        hidden = {
-            "form_token": visit.token(_purpose(server, name)),
-            ONCE: self.parts.entropy(ENTROPY_BYTES).hex(),
-        }
-        samples = fields_of(_schema(tool), sample(_schema(tool), self._example(server, name)))
-        body = tryout_html.form(
-            server,
-            tool,
-            sampled(fields, samples),
-            hidden=hidden,
+        samples = fields_of(tried.schema, sample(tried.schema, self._example(tried)))
+        return tried.page(
+            "tryout_form.html",
+            tried.name,
+            wrong=bool(problems),
+            fields=sampled(fields, samples),
+            hidden={"form_token": tried.visit.token(tried.purpose), ONCE: self._random()},
             raw=raw,
             problems=problems or {},
-            as_whom=_whom(principal),
-            above=above,
-            changes=try_call.changes(self._endpoints[server], name),
+            whom=_whom(tried.principal),
+            answer=answer,
+            program=program,
+            changes=tried.changes,
         )
-        return self._page(visit, name, body, status=400 if problems else 200)
 
-    async def _called(
-        self, visit: PageVisit, server: str, tool: Mapping[str, Any], principal: Principal
-    ) -> WireReply:
-        fields, raw = fields_of(_schema(tool), {}), visit.form.get("raw", "").strip()
+    async def _called(self, tried: TriedTool) -> WireReply:
+        posted = tried.visit.form
+        fields, raw = fields_of(tried.schema, {}), posted.get("raw", "").strip()
         if raw:
             try:
                 arguments = json_of(raw)
@@ -261,151 +325,118 @@ class TryPages:
             except ValueError as error:
                 arguments, problems = {}, {"raw": str(error)}
         else:
-            found = filled(fields, visit.form)
+            found = filled(fields, posted)
             arguments, problems = found.arguments, found.problems
-        refill = refilled(fields, visit.form)
+        refill = refilled(fields, posted)
         if problems:
-            return self._form(visit, server, tool, principal, refill, raw=raw, problems=problems)
+            return self._form(tried, refill, raw=raw, problems=problems)
         found = cast("Mapping[str, Any]", arguments)
-        if self._asks_first(server, tool):
-            return self._sure(visit, server, tool, principal, found)
-        once = visit.form.get(ONCE, "")
-        return await self._round(visit, server, tool, principal, found, once, None, refill, raw)
+        if tried.asks_first:
+            return self._sure(tried, found)
+        return await self._round(tried, found, refill, raw)
 
     # ── is it meant ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _asks_first(self, server: str, tool: Mapping[str, Any]) -> bool:
-        reads = try_call.only_reads(self._endpoints[server], str(tool["name"]))
-        return not reads or tryout_html.destructive(tool)
-
-    def _sure(
-        self,
-        visit: PageVisit,
-        server: str,
-        tool: Mapping[str, Any],
-        principal: Principal,
-        arguments: Mapping[str, Any],
-    ) -> WireReply:
-        name, once = str(tool["name"]), self.parts.entropy(ENTROPY_BYTES).hex()
-        hidden = {
-            "form_token": visit.token(_purpose(server, name)),
+    def _carried(self, tried: TriedTool, arguments: Mapping[str, Any], once: str) -> dict[str, str]:
+        """Return what a form carries of a call that was filled in."""
+        return {
+            "form_token": tried.visit.token(tried.purpose),
             ONCE: once,
             KEPT: _compact(arguments),
-            SURE: visit.token(_meant(server, tool, arguments, once)),
+            SURE: tried.visit.token(tried.meant(arguments, once)),
         }
-        changes = try_call.changes(self._endpoints[server], name)
-        body = tryout_html.sure(
-            server, tool, arguments, hidden=hidden, as_whom=_whom(principal), changes=changes
-        )
-        return self._page(visit, f"Call {name}?", body)
 
-    async def _agreed(
-        self, visit: PageVisit, server: str, tool: Mapping[str, Any], principal: Principal
-    ) -> WireReply:
+    def _sure(self, tried: TriedTool, arguments: Mapping[str, Any]) -> WireReply:
+        return tried.page(
+            "tryout_sure.html",
+            f"Call {tried.name}?",
+            arguments=arguments,
+            hidden=self._carried(tried, arguments, self._random()),
+            whom=_whom(tried.principal),
+            changes=tried.changes,
+        )
+
+    async def _agreed(self, tried: TriedTool) -> WireReply:
         """Make the call that was shown. Where it is another by now, in arguments or price, it is shown again."""
-        try:
-            arguments = json_of(visit.form.get(KEPT, ""))
-        except ValueError:
-            return visit.stale_form()
-        if not isinstance(arguments, dict):
-            return visit.stale_form()
-        found, once = cast("dict[str, Any]", arguments), visit.form.get(ONCE, "")
-        if not visit.gave(_meant(server, tool, found, once), visit.form[SURE]):
-            return self._sure(visit, server, tool, principal, found)
-        fields, raw = _again(tool, found)
-        return await self._round(visit, server, tool, principal, found, once, None, fields, raw)
+        arguments = tried.kept(KEPT)
+        if arguments is None:
+            return tried.visit.stale_form()
+        if not tried.visit.gave(tried.meant(arguments, tried.once), tried.visit.form[SURE]):
+            return self._sure(tried, arguments)
+        return await self._round(tried, arguments, *tried.filled_in(arguments))
 
     async def _round(
         self,
-        visit: PageVisit,
-        server: str,
-        tool: Mapping[str, Any],
-        principal: Principal,
+        tried: TriedTool,
         arguments: Mapping[str, Any],
-        once: str,
-        again: TryRound | None,
         fields: Sequence[TryField],
         raw: str,
+        again: TryRound | None = None,
     ) -> WireReply:
         answer = await try_call.call(
-            self._endpoints[server],
-            principal,
-            str(tool["name"]),
+            tried.endpoint,
+            tried.principal,
+            tried.name,
             arguments,
-            call_id=self._call_id(),
-            address=visit.who.ip,
-            once=once,
+            call_id=self._random(),
+            address=tried.visit.who.ip,
+            once=tried.once,
             again=again,
         )
         result = answer.result or {}
         if result.get("resultType") == "input_required":
-            page = self._questions(visit, server, tool, principal, result, arguments, once)
+            page = self._questions(tried, result, arguments)
             if page is not None:
                 return page
             answer = TryAnswer(problem="What it asks is too long for this page. A program can answer it.")
-        address = self.parts.site.public(visit.request.origin) + self._resolved.paths[server]
         program = curl(
             SampleCall(
-                url=address,
-                tool=tool,
+                url=self.parts.site.public(tried.visit.request.origin) + self._resolved.paths[tried.server],
+                tool=tried.tool,
                 arguments=arguments,
-                with_token=principal.kind is not PrincipalKind.ANONYMOUS,
+                with_token=tried.principal.kind is not PrincipalKind.ANONYMOUS,
             )
         )
-        above = tryout_html.answer(tool, answer, program)
-        return self._form(visit, server, tool, principal, fields, raw=raw, above=above)
+        return self._form(tried, fields, raw=raw, answer=answer, program=program)
 
     # ── what it asks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _questions(
         self,
-        visit: PageVisit,
-        server: str,
-        tool: Mapping[str, Any],
-        principal: Principal,
+        tried: TriedTool,
         result: Mapping[str, Any],
         arguments: Mapping[str, Any],
-        once: str,
         *,
         problems: Mapping[str, str] | None = None,
     ) -> WireReply | None:
-        """None: there is more of it than a form can carry."""
+        """Make the form for its questions; None where there is more of it than a form can carry."""
         asked = mapping(result.get("inputRequests"))
-        hidden = {
-            "form_token": visit.token(_purpose(server, str(tool["name"]))),
-            ONCE: once,
-            KEPT: _compact(arguments),
+        hidden = self._carried(tried, arguments, tried.once) | {
             STATE: str(result.get("requestState", "")),
             ASKED: _compact(asked),
-            SURE: visit.token(_meant(server, tool, arguments, once)),
         }
         if sum(len(value) for value in hidden.values()) > BOUNDS.characters or any(
             mapping(each).get("method") != "elicitation/create" for each in asked.values()
         ):
             return None
-        body = tryout_html.questions(
-            server,
-            tool,
-            _asked_fields(asked, visit.form if problems else None),
+        return tried.page(
+            "tryout_questions.html",
+            f"{tried.name} asks",
+            wrong=bool(problems),
+            asked=_asked_fields(asked, tried.visit.form if problems else None),
             hidden=hidden,
             problems=problems or {},
         )
-        return self._page(visit, f"{tool['name']} asks", body, status=400 if problems else 200)
 
-    async def _answered(
-        self, visit: PageVisit, server: str, tool: Mapping[str, Any], principal: Principal
-    ) -> WireReply:
-        """What the form carries is of the browser, and only what its person could have typed: the state alone counts, and is sealed."""
-        try:
-            asked, arguments = json_of(visit.form.get(ASKED, "")), json_of(visit.form.get(KEPT, ""))
-        except ValueError:
+    async def _answered(self, tried: TriedTool) -> WireReply:
+        """Go on with the answers. The form is the browser's, and carries only what its person could have typed: the state alone counts, and
+        is sealed."""
+        visit, asked, arguments = tried.visit, tried.kept(ASKED), tried.kept(KEPT)
+        if asked is None or arguments is None:
             return visit.stale_form()
-        if not isinstance(asked, dict) or not isinstance(arguments, dict):
-            return visit.stale_form()
-        asked, arguments = cast("dict[str, Any]", asked), cast("dict[str, Any]", arguments)
-        meant = _meant(server, tool, arguments, visit.form.get(ONCE, ""))
-        if self._asks_first(server, tool) and not visit.gave(meant, visit.form.get(SURE, "")):
-            return self._sure(visit, server, tool, principal, arguments)
+        meant = tried.meant(arguments, tried.once)
+        if tried.asks_first and not visit.gave(meant, visit.form.get(SURE, "")):
+            return self._sure(tried, arguments)
         accepts = visit.form.get("answer") == "accept"
         answers: dict[str, Any] = {}
         problems: dict[str, str] = {}
@@ -418,64 +449,36 @@ class TryPages:
                 found = filled(fields, visit.form)
                 problems |= found.problems
                 answers[key] = {"action": "accept", "content": found.arguments}
-        state, once = visit.form[STATE], visit.form.get(ONCE, "")
+        state = visit.form[STATE]
         if problems:
             result = {"inputRequests": asked, "requestState": state}
-            page = self._questions(visit, server, tool, principal, result, arguments, once, problems=problems)
-            return page or visit.stale_form()
-        fields, raw = _again(tool, arguments)
+            return self._questions(tried, result, arguments, problems=problems) or visit.stale_form()
         again = TryRound(state=state, answers=answers)
-        return await self._round(visit, server, tool, principal, arguments, once, again, fields, raw)
+        return await self._round(tried, arguments, *tried.filled_in(arguments), again)
 
     # ── ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _page(self, visit: PageVisit, title: str, body: Any, *, status: int = 200) -> WireReply:
-        visit = replace(visit, frame=replace(visit.frame, wide=True))
-        return visit.page("shell.html", title=title, status=status, body=body)
-
-    def _no_tool(self, visit: PageVisit, server: str) -> WireReply:
-        return visit.error(
-            404,
-            "No such tool",
-            "It is not there, or it is nothing that you may call.",
-            "Choose another one.",
-            back=(f"/{server}{PATH}", "To the tools"),
-        )
 
     def _title(self, server: str) -> str:
         return self._settings[server].title or server
 
-    def _example(self, server: str, name: str) -> Mapping[str, Any] | None:
-        own = self._settings[server].tools.get(name)
+    def _example(self, tried: TriedTool) -> Mapping[str, Any] | None:
+        own = self._settings[tried.server].tools.get(tried.name)
         return None if own is None or own.example is None else msgspec.to_builtins(own.example)
 
-    def _call_id(self) -> str:
+    def _random(self) -> str:
         return self.parts.entropy(ENTROPY_BYTES).hex()
 
 
-def _purpose(server: str, tool: str) -> str:
-    return f"try {server} {tool}"
-
-
-def _meant(server: str, tool: Mapping[str, Any], arguments: Mapping[str, Any], once: str) -> str:
-    """Name one call in one form: its tool with what it is said to do and to cost, and its arguments."""
-    told = [server, tool["name"], tool.get("annotations"), tool.get("_meta"), arguments, once]
-    return f"try this {hashlib.sha256(msgspec.json.encode(told, order='sorted')).hexdigest()}"
-
-
-def _again(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[Sequence[TryField], str]:
-    """Fill in the form with these arguments, and those as JSON where the fields cannot hold them."""
-    fields = fields_of(_schema(tool), arguments)
-    same = filled(fields, _posted(fields)).arguments == arguments
-    return fields, "" if same else as_json(arguments)
+def draw(
+    visit: PageVisit, template: str, title: str, server: str = "", *, status: int = 200, **values: object
+) -> WireReply:
+    visit = replace(visit, frame=replace(visit.frame, wide=True))
+    path = f"/{server}{PATH}"
+    return visit.page(template, title=title, status=status, path=path, **values, **tryout_words.WORDS)
 
 
 def _whom(principal: Principal) -> str:
     return principal.person or "somebody without a login"
-
-
-def _schema(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping(tool.get("inputSchema"))
 
 
 def _compact(value: Any) -> str:
@@ -512,7 +515,7 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _posted(fields: Sequence[TryField]) -> dict[str, str]:
-    """What a browser would send of a form that is left as it is."""
+    """Return what a browser would send of a form that is left as it is."""
     found: dict[str, str] = {}
     for field in fields:
         found |= _posted(field.fields) if field.kind == "group" else {field.name: field.value}
