@@ -18,12 +18,12 @@ from auth.values.database import Db, JobStore
 from auth.values.entropy import SEED_BYTES
 from auth.values.identity_model import Millis
 from auth.values.scopes import Vocabulary
+from server.admin.bounded_arguments import lasting, needed_line, optional_line
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.settings import tool_selection
 from server.settings.tool_selection import BadSelection, SelectableNames
 
-_DAY: Final[Millis] = 86_400_000
-LONGEST: Final[Millis] = 3_650 * _DAY
+LONGEST_DAYS: Final = 3_650
 
 
 class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,20 +41,21 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def listing(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`at` is the last id of the page before; the newest of a page come first."""
+        """List a page. `at` is the last id of the page before; the newest of a page come first."""
         found = await self.store.read(partial(api_keys.page, after=_optional(arguments, "at") or ""))
         go_on = found[-1].id if len(found) == api_keys.LISTED else None
         found.sort(key=lambda key: (-key.created_at, key.id))
         return ListPage(rows=[_shown(key, self.clock()) for key in found], go_on=go_on)
 
     async def create(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`user` is a name or an id, `user_id` an id and nothing else; without either it is the owner's."""
+        """Make a key. `user` is a name or an id, `user_id` an id and nothing else; without either it is the owner's."""
         now = self.clock()
-        name, server = _text(arguments, "name", api_keys.MAX_NAME), _optional(arguments, "server")
+        name, server = needed_line(arguments, "name", api_keys.MAX_NAME), _optional(arguments, "server")
         scope = _optional(arguments, "scope") or scopes.MCP.name
         tools = _optional(arguments, "tools") or ""
         self._check(server, scope, tools)
-        expires_at = _ends(arguments, now)
+        words = f"a key lasts up to {LONGEST_DAYS} days, or for ever"
+        lasts = lasting(arguments, days=LONGEST_DAYS, refused=words)
         user, user_id = _optional(arguments, "user"), _optional(arguments, "user_id")
         seed = secrets.token_bytes(SEED_BYTES)
 
@@ -66,7 +67,7 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
                 scope=scopes.join(scopes.parse(scope)),
                 server=server,
                 tools=tools,
-                expires_at=expires_at,
+                expires_at=None if lasts is None else now + lasts,
             )
             return api_keys.create(db, order, seed=seed, by=actor, now=now)
 
@@ -76,7 +77,7 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return {**_shown(made.key, now), "key": made.secret.reveal()}
 
     async def revoke(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        key_id, now = _text(arguments, "id", 100), self.clock()
+        key_id, now = needed_line(arguments, "id", 100), self.clock()
         if not await self.store.write(partial(api_keys.revoke, key_id=key_id, by=actor, now=now)):
             raise CommandRefused(f"there is no key {key_id} to revoke", "ostiary api-keys list shows them")
         return {"id": key_id}
@@ -94,7 +95,7 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_selection(tools: str, servers: Collection[SelectableNames]) -> None:
-    """Raises `CommandRefused`."""
+    """Raise `CommandRefused` for a selection that cannot be read, or names what is nowhere."""
     try:
         strange = tool_selection.nowhere(tools, servers)
     except BadSelection as problem:
@@ -106,7 +107,7 @@ def check_selection(tools: str, servers: Collection[SelectableNames]) -> None:
 
 
 def user_id_of(db: Db, typed: str) -> str:
-    """Empty: nobody's. Raises `CommandRefused` where it is one account's name and another's id: a name may look like one."""
+    """Return whose name or id it is; empty for nobody's. Raise `CommandRefused` where it is one account's name and another's id: a name may look like one."""
     name = user_accounts.fit_name(typed)
     named = None if isinstance(name, UnfitEntry) else user_accounts.named(db, name)
     meant = {user.id for user in (named, user_accounts.find(db, typed)) if user is not None}
@@ -135,28 +136,7 @@ def _refused(made: ApiKeyNotMade, user: str | None, name: str) -> CommandRefused
             return CommandRefused("there are as many keys as this server keeps", "revoke some first")
 
 
-def _ends(arguments: Mapping[str, Any], now: Millis) -> Millis | None:
-    """Whoever makes a key says how long it lasts: for ever is never what was left out."""
-    lasts, never = arguments.get("lasts_ms"), arguments.get("never")
-    if never is True and lasts is None:
-        return None
-    if never is True or not isinstance(lasts, int) or isinstance(lasts, bool) or not 0 < lasts <= LONGEST:
-        raise CommandRefused(f"a key lasts up to {LONGEST // _DAY} days, or for ever")
-    return now + lasts
-
-
-def _text(arguments: Mapping[str, Any], name: str, longest: int) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
-        raise CommandRefused(f"{name} is missing, too long, or not printable")
-    return value.strip()
-
-
-def _optional(arguments: Mapping[str, Any], name: str) -> str | None:
-    value = arguments.get(name)
-    if value is None:
-        return None
-    return _text(arguments, name, api_keys.MAX_SELECTION)
+_optional: Final = partial(optional_line, longest=api_keys.MAX_SELECTION)
 
 
 def _shown(key: ApiKey, now: Millis) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What somebody at the machine may do about client programs: list, add, disable, remove, give another secret.
+"""Commands behind the admin socket for client programs: list, add, disable, remove, give another secret.
 
 The other commands behind the admin socket are in command_table.py; how programs register themselves is identity's (auth/endpoints/client_registration.py).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -19,12 +19,12 @@ from auth.values.database import JobStore
 from auth.values.entropy import SEED_BYTES
 from auth.values.identity_model import AUTHORIZATION_CODE, Client, Millis
 from auth.values.scopes import Vocabulary
+from server.admin.bounded_arguments import needed_text, optional_text, text, texts
 from server.admin.control import CommandRefused, Handler, ListPage
 
 # What a registration may be at most, whoever makes it.
 LIST_ITEMS: Final = 10
 ITEM_LENGTH: Final = 2_048
-TEXT_LENGTH: Final = 512
 
 
 class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def clients(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`at` is where the page before ended."""
+        """List a page. `at` is where the page before ended."""
         job = partial(clients.listing, after=_after(arguments))
         found = await self.store.read(job)
         last = found[-1] if len(found) == clients.LISTED else None
@@ -56,7 +56,7 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def add(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`name`, and what of the rest is not as usual; `public_key` is a PEM public key, a JWK or a JWK set."""
+        """Add one: `name`, and what of the rest is not as usual; `public_key` is a PEM public key, a JWK or a JWK set."""
         registration = _registration(arguments)
         if problems := registration.check(self.scopes):
             raise CommandRefused("; ".join(problems))
@@ -82,7 +82,7 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return await self._do(clients.remove, arguments, actor, "remove")
 
     async def rotate_secret(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        client_id, now, seed = _text(arguments, "id"), self.clock(), secrets.token_bytes(SEED_BYTES)
+        client_id, now, seed = needed_text(arguments, "id"), self.clock(), secrets.token_bytes(SEED_BYTES)
         secret = await self.store.write(
             lambda db: clients.rotate_secret(db, client_id, seed=seed, by=actor, now=now)
         )
@@ -95,7 +95,7 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
     async def _do(
         self, job: Callable[..., bool], arguments: Mapping[str, Any], actor: str, verb: str
     ) -> Mapping[str, Any]:
-        client_id, now = _text(arguments, "id"), self.clock()
+        client_id, now = needed_text(arguments, "id"), self.clock()
         if not await self.store.write(lambda db: job(db, client_id, by=actor, now=now)):
             raise CommandRefused(
                 f"there is no client {client_id} to {verb}",
@@ -105,25 +105,25 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _registration(arguments: Mapping[str, Any]) -> ClientRegistration:
-    redirect_uris = _texts(arguments, "redirect_uris")
+    redirect_uris = texts(arguments, "redirect_uris", most=LIST_ITEMS, longest=ITEM_LENGTH)
     introspects = arguments.get("introspects") is True
-    grants = _texts(arguments, "grant_types")
+    grants = texts(arguments, "grant_types", most=LIST_ITEMS, longest=ITEM_LENGTH)
     if not grants and not introspects:
         grants = (*([AUTHORIZATION_CODE] if redirect_uris else []), *clients.GRANT_TYPES)
     jwks = _keys(arguments)
-    jwks_uri = None if arguments.get("jwks_uri") is None else _text(arguments, "jwks_uri", ITEM_LENGTH)
-    method = _text(arguments, "auth_method") if arguments.get("auth_method") else "none"
+    jwks_uri = optional_text(arguments, "jwks_uri", ITEM_LENGTH)
+    method = text(arguments, "auth_method") or "none"
     return ClientRegistration(
-        name=_text(arguments, "name"),
-        client_id=_text(arguments, "id") if arguments.get("id") is not None else None,
+        name=needed_text(arguments, "name"),
+        client_id=optional_text(arguments, "id"),
         auth_method=PRIVATE_KEY if method == "none" and (jwks or jwks_uri) else method,
         grant_types=grants,
         redirect_uris=redirect_uris,
         jwks=jwks,
         jwks_uri=jwks_uri,
         introspects=introspects,
-        server=_text(arguments, "server") if arguments.get("server") is not None else None,
-        **({"scope": _text(arguments, "scope")} if arguments.get("scope") else {}),
+        server=optional_text(arguments, "server"),
+        **({"scope": scope} if (scope := text(arguments, "scope")) else {}),
     )
 
 
@@ -141,30 +141,9 @@ def _keys(arguments: Mapping[str, Any]) -> str | None:
     if arguments.get("public_key") is None:
         return None
     try:
-        return set_from_text(_text(arguments, "public_key", SET_BYTES))
+        return set_from_text(needed_text(arguments, "public_key", SET_BYTES))
     except BadKeys as problem:
         raise CommandRefused(f"the public key {problem}") from problem
-
-
-def _text(arguments: Mapping[str, Any], name: str, length: int = TEXT_LENGTH) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str) or not value or len(value) > length:
-        raise CommandRefused(f"{name} is missing or too long")
-    return value
-
-
-def _texts(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    value: object = arguments.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise CommandRefused(f"{name} is a list of texts")
-    found = cast("list[object]", value)
-    if len(found) > LIST_ITEMS or not all(
-        isinstance(each, str) and len(each) <= ITEM_LENGTH for each in found
-    ):
-        raise CommandRefused(f"{name} has at most {LIST_ITEMS} texts of at most {ITEM_LENGTH} characters")
-    return tuple(cast("list[str]", found))
 
 
 def _client(client: Client) -> dict[str, Any]:

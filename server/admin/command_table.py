@@ -1,4 +1,4 @@
-"""What somebody at the machine may do: the commands behind the admin socket, each a line in a table.
+"""The commands behind the admin socket, each a line in a table: all that somebody at the machine may do.
 
 A command reads its arguments, runs one job of identity, and answers plain data for the command line to show. The actor
 (`local:<uid>`) comes from the socket, never from the arguments.
@@ -22,6 +22,7 @@ from auth.values.database import Db, JobStore
 from auth.values.identity_model import Millis
 from auth.values.scopes import Vocabulary
 from server.admin.api_key_commands import ApiKeyAdmin
+from server.admin.bounded_arguments import needed_text, optional_text
 from server.admin.client_commands import ClientAdmin
 from server.admin.control import CommandRefused, Handler
 from server.admin.people_commands import PeopleAdmin
@@ -83,7 +84,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         return {name: _told_when_the_store_cannot(handler) for name, handler in table.items()}
 
     async def show_status(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """Also of a store that cannot be read: then without what is counted there, and with the reason."""
+        """Answer also for a store that cannot be read: then without what is counted there, and with the reason."""
         now, store = self.clock(), await self.look_at_store()
         behind: Mapping[str, Any] = {} if self.look_behind is None else await self.look_behind()
         chain = AuditChain(self.subkey(audit_trail.KEY_PURPOSE))
@@ -115,7 +116,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         return {**said, **behind, "store": store, **found}
 
     async def money(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """What is sold, who could pay it, and what they would see; None where nothing costs anything."""
+        """Tell what is sold, who could pay it, and what they would see; None where nothing costs anything."""
         return None if self.examine_money is None else await self.examine_money()
 
     async def claim(self, arguments: Mapping[str, Any], actor: str) -> Any:
@@ -136,8 +137,8 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         return [_request(found) for found in await self.store.read(lambda db: device.pending(db, now))]
 
     async def find(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """The request, and what approving it would mean."""
-        found = await self._find(_text(arguments, "code"))
+        """Return the request, and what approving it would mean."""
+        found = await self._find(needed_text(arguments, "code"))
         return {
             **_request(found),
             "scope_words": {name: self.scopes.words(name) for name in scopes.parse(found.scope)},
@@ -148,10 +149,10 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def approve(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`id` (from `find`, so that what was shown is what is approved), and `scope` to grant less. What moves money is granted
-        only by its name, as on the pages."""
-        request_id, now = _text(arguments, "id"), self.clock()
-        scope = None if arguments.get("scope") is None else _text(arguments, "scope")
+        """Approve `id` (from `find`, so that what was shown is what is approved), and `scope` to grant less. A scope that moves money is
+        granted only by its name, as on the pages."""
+        request_id, now = needed_text(arguments, "id"), self.clock()
+        scope = optional_text(arguments, "scope")
 
         def job(db: Db) -> device.DeviceApproved | device.NotPending:
             row = db.fetch_one("SELECT scope FROM device_codes WHERE id = ?", request_id)
@@ -168,7 +169,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         return {**_request(outcome.request), "scope": outcome.scope}
 
     async def deny(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        request_id, now = _text(arguments, "id"), self.clock()
+        request_id, now = needed_text(arguments, "id"), self.clock()
         outcome = await self.store.write(lambda db: device.deny(db, request_id, by=actor, now=now))
         if isinstance(outcome, device.NotPending):
             raise _no_longer(outcome)
@@ -198,7 +199,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def make_claim_link(store: JobStore, origin: str, *, by: str, now: Millis) -> str | None:
-    """A fresh one-time link for the owner, replacing any earlier; None once the server is claimed."""
+    """Make a fresh one-time link for the owner, replacing any earlier; None once the server is claimed."""
     token = one_time_links.token_from(secrets.token_bytes(one_time_links.TOKEN_BYTES))
 
     def job(db: Db) -> bool:
@@ -212,15 +213,8 @@ async def make_claim_link(store: JobStore, origin: str, *, by: str, now: Millis)
     return origin + one_time_links.path_of(token) if await store.write(job) else None
 
 
-def _text(arguments: Mapping[str, Any], name: str) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str) or not value or len(value) > 512:
-        raise CommandRefused(f"{name} is missing or too long")
-    return value
-
-
 def _told_when_the_store_cannot(handler: Handler) -> Handler:
-    """A full disk is no internal error: whoever is at the machine is the one who can free some space."""
+    """Refuse where the store cannot: a full disk is no internal error, and whoever is at the machine can free some space."""
 
     async def told(arguments: Mapping[str, Any], actor: str) -> Any:
         try:
@@ -243,7 +237,7 @@ def _no_longer(outcome: device.NotPending) -> CommandRefused:
 
 
 def _owner_name(db: Db) -> str:
-    """As whom an approval here lets a device in."""
+    """Return as whom an approval here lets a device in."""
     row = db.fetch_one("SELECT name FROM users WHERE id = ?", user_accounts.owner_id(db))
     return "" if row is None else row["name"]
 

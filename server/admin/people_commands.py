@@ -1,6 +1,6 @@
-"""What somebody at the machine may do about people and what they let in: invite, ceilings, states, logins, browsers.
+"""Commands behind the admin socket for people and what they let in: invite, ceilings, states, logins, browsers.
 
-The other commands behind the admin socket are in command_table.py. Whoever is asked about is named by their name; the actor
+The other commands behind the admin socket are in command_table.py. A person is named by their name; the actor
 (`local:<uid>`) comes from the socket.
 """
 
@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from shlex import quote
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from auth.values.entropy import SEED_BYTES
 from auth.values.identity_model import Millis
 from auth.values.scopes import Vocabulary
 from server.admin.api_key_commands import check_selection
+from server.admin.bounded_arguments import needed_text, number, optional_text, text, texts
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.settings.tool_selection import SelectableNames
 
@@ -62,8 +63,8 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
     # ------------------------------------------------------------ people
 
     async def invite(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`name`; `scope`, `tools`, `account_ms` (how long the account lasts), `link_ms` if they are not as usual."""
-        now, name = self.clock(), user_accounts.fit_name(_text(arguments, "name"))
+        """Make an account for `name`, and a link to it; `scope`, `tools`, `account_ms` (how long the account lasts), `link_ms` if they are not as usual."""
+        now, name = self.clock(), user_accounts.fit_name(needed_text(arguments, "name", TEXT))
         if isinstance(name, UnfitEntry):
             raise CommandRefused(_lowered(name.sentence))
         lifetime = _millis(arguments, "link_ms") or one_time_links.INVITED_FOR
@@ -91,7 +92,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return {**self._link(one_time_links.INVITE, token, outcome.link_expires_at), **_user(outcome.user)}
 
     async def users(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """Everybody; `name` leaves the others out."""
+        """List everybody; `name` leaves the others out."""
         now = self.clock()
         name = None if arguments.get("name") is None else _name(arguments)
         found = await self.store.read(partial(people.listing, now=now, name=name, after=_after(arguments)))
@@ -103,7 +104,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def change(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`name`, and some of `scope`, `tools`, `account_ms`, `never` (the account's end is taken away)."""
+        """Change some of what `name` may: `scope`, `tools`, `account_ms`, `never` (the account's end is taken away)."""
         now, name = self.clock(), _name(arguments)
         terms = self._terms(arguments, now)
         if terms == GuestTerms():
@@ -136,11 +137,11 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return switch
 
     def _terms(self, arguments: Mapping[str, Any], now: Millis) -> GuestTerms:
-        """What was said of ceilings and end. Raises `CommandRefused`."""
+        """Read what was said of ceilings and end. Raise `CommandRefused`."""
         lasts = _millis(arguments, "account_ms")
         terms = GuestTerms(
-            scope=_optional(arguments, "scope"),
-            tools=_optional(arguments, "tools"),
+            scope=text(arguments, "scope", TEXT),
+            tools=text(arguments, "tools", TEXT),
             expires_at=0 if arguments.get("never") is True else now + lasts if lasts else None,
         )
         if problems := terms.check(self.scopes, now):
@@ -158,7 +159,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
     # ------------------------------------------------------------ what they let in
 
     async def sessions(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """Every login; `user` and `client` leave the others out."""
+        """List every login; `user` and `client` leave the others out."""
         now, wanted, after = self.clock(), _filters(arguments), _after(arguments)
 
         def job(db: Db) -> list[LoginRecord]:
@@ -173,8 +174,11 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def count(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """How many logins there are; `user` and `client` as for `sessions`."""
-        now, wanted = self.clock(), _filters(arguments)
+        """Count logins; `user` and `client` as for `sessions`."""
+        now, wanted = (
+            self.clock(),
+            _filters(arguments),
+        )
 
         def job(db: Db) -> int:
             which = _resolved(db, wanted)
@@ -196,9 +200,12 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def revoke(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`ids` of logins and browsers; or a `user`, a `client`, or `all`, and everything they let in: so many, and whether there
+        """End `ids` of logins and browsers; or a `user`, a `client`, or `all`, and everything they let in: so many, and whether there
         may be more."""
-        wanted, now = _filters(arguments), self.clock()
+        wanted, now = (
+            _filters(arguments),
+            self.clock(),
+        )
         if arguments.get("ids") is not None:
             return await self._revoke_named(_ids(arguments), actor, now)
         if not any(wanted.values()) and arguments.get("all") is not True:
@@ -247,24 +254,9 @@ def _end(db: Db, named: str, actor: str, now: Millis) -> bool:
 # ---------------------------------------------------------------- arguments
 
 
-def _text(arguments: Mapping[str, Any], name: str) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str) or not value or len(value) > TEXT:
-        raise CommandRefused(f"{name} is missing or too long")
-    return value
-
-
-def _optional(arguments: Mapping[str, Any], name: str) -> str | None:
-    """A text that may be empty, or nothing."""
-    value = arguments.get(name)
-    if value is not None and (not isinstance(value, str) or len(value) > TEXT):
-        raise CommandRefused(f"{name} is no text, or too long")
-    return value
-
-
 def _name(arguments: Mapping[str, Any]) -> str:
-    """The name in the form in which it is stored; what cannot be one is nobody's."""
-    typed = _text(arguments, "name")
+    """Read the name in the form in which it is stored; one that cannot be a name is nobody's."""
+    typed = needed_text(arguments, "name", TEXT)
     name = user_accounts.fit_name(typed)
     if isinstance(name, UnfitEntry):
         raise _unknown(typed[:80])
@@ -272,50 +264,37 @@ def _name(arguments: Mapping[str, Any]) -> str:
 
 
 def _millis(arguments: Mapping[str, Any], name: str) -> Millis | None:
-    value = arguments.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LONGEST:
+    value = number(arguments, name)
+    if value is not None and not 0 < value <= LONGEST:
         raise CommandRefused(f"{name} is no length of time that can be used")
     return value
 
 
-def _after(arguments: Mapping[str, Any]) -> str:
-    """Where the page before ended; the first one begins before everything."""
-    at = arguments.get("at")
-    if at is None:
-        return ""
-    if not isinstance(at, str) or len(at) > TEXT:
-        raise CommandRefused("at is where the page before ended")
-    return at
-
-
 def _ids(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    found = cast("object", arguments.get("ids"))
-    if not isinstance(found, list):
-        raise CommandRefused("ids is a list of logins")
-    ids = cast("list[object]", found)
-    if not 0 < len(ids) <= IDS or not all(isinstance(each, str) and 0 < len(each) <= 100 for each in ids):
+    ids = texts(arguments, "ids", most=IDS, longest=100)
+    if not ids or not all(ids):
         raise CommandRefused(f"1 to {IDS} logins can be named at once")
-    return tuple(dict.fromkeys(cast("list[str]", ids)))
+    return tuple(dict.fromkeys(ids))
+
+
+def _after(arguments: Mapping[str, Any]) -> str:
+    """Return where the page before ended; the first one begins before everything."""
+    return text(arguments, "at", TEXT) or ""
 
 
 def _filters(arguments: Mapping[str, Any]) -> dict[str, str | None]:
-    return {
-        "user": None if arguments.get("user") is None else _text(arguments, "user"),
-        "client": None if arguments.get("client") is None else _text(arguments, "client"),
-    }
+    return {name: optional_text(arguments, name, TEXT) for name in ("user", "client")}
 
 
 class _Which(NamedTuple):
-    """Whose logins, of which program; None is everybody's, of any."""
+    """The owner and the program of logins; None is everybody, or any."""
 
     subject: str | None
     client_id: str | None
 
 
 def _resolved(db: Db, wanted: Mapping[str, str | None]) -> _Which:
-    """A user's name as their id. Raises `CommandRefused`: somebody unknown must not mean everybody."""
+    """Find the id of a user by their name. Raise `CommandRefused`: somebody unknown must not mean everybody."""
     subject, typed = None, wanted["user"]
     if typed is not None:
         name = user_accounts.fit_name(typed)
@@ -338,7 +317,7 @@ def _unknown(name: str) -> CommandRefused:
 
 
 def _done(outcome: User | GuestUnchanged, name: str, participle: str) -> User:
-    """Raises `CommandRefused` for what was not done, in words."""
+    """Raise `CommandRefused` for what was not done, in words."""
     if isinstance(outcome, User):
         return outcome
     if outcome.why == "unknown":

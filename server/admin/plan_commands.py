@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from auth.audit import audit_trail
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.identity_model import Millis
+from server.admin.bounded_arguments import lasting, needed_line, optional_line
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.admin.ledger_commands import wallet_called
 from server.payments.seller import plan_grants
@@ -19,7 +20,8 @@ from server.payments.seller.plan_grants import DAY, PlanGrant, PlanNotGranted
 from server.payments.seller.plans import PlanRules
 from server.store.jobs import Store, StoreDb
 
-LONGEST: Final[Millis] = 3_660 * DAY
+LONGEST_DAYS: Final = 3_660
+WHO: Final = 310
 _PREFIX: Final = "plg"
 
 
@@ -32,8 +34,8 @@ class PlanAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return {"plans": self.listing, "plans.grant": self.grant, "plans.end": self.end}
 
     async def listing(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """Who is on which. `at` is the last id of the page before."""
-        after, now = _optional(arguments, "at") or "", self.clock()
+        """List who is on which. `at` is the last id of the page before."""
+        after, now = optional_line(arguments, "at", WHO) or "", self.clock()
 
         def job(db: StoreDb) -> list[dict[str, Any]]:
             return [self._shown(db, each) for each in plan_grants.page(db, now, after=after)]
@@ -42,8 +44,9 @@ class PlanAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return ListPage(rows=found, go_on=found[-1]["id"] if len(found) == plan_grants.LISTED else None)
 
     async def grant(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`who` and `plan`; `lasts_ms` or `never` where it is not to last as long as the plan says."""
-        who, name, now = _text(arguments, "who"), _text(arguments, "plan"), self.clock()
+        """Put `who` on `plan`; `lasts_ms` or `never` where it is not to last as long as the plan says."""
+        who, name = needed_line(arguments, "who", WHO), needed_line(arguments, "plan", WHO)
+        now = self.clock()
         plan = self.plans.get(name)
         if plan is None:
             there = f"there is {', '.join(self.plans)}" if self.plans else "describe it in [[plan]] first"
@@ -73,7 +76,7 @@ class PlanAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return made
 
     async def end(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        grant_id, now = _text(arguments, "id"), self.clock()
+        grant_id, now = needed_line(arguments, "id", WHO), self.clock()
 
         def job(db: StoreDb) -> dict[str, Any] | None:
             ended = plan_grants.end_plan(db, grant_id, now)
@@ -101,20 +104,8 @@ class PlanAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _ends(arguments: Mapping[str, Any], plan: PlanRules, now: Millis) -> Millis | None:
-    lasts, never = arguments.get("lasts_ms"), arguments.get("never")
-    if lasts is None:
-        return None if never is True or not plan.days else now + plan.days * DAY
-    if never is True or not isinstance(lasts, int) or isinstance(lasts, bool) or not 0 < lasts <= LONGEST:
-        raise CommandRefused(f"a plan lasts up to {LONGEST // DAY} days, or until it is ended")
-    return now + lasts
-
-
-def _text(arguments: Mapping[str, Any], name: str) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str) or not 0 < len(value.strip()) <= 310 or not value.isprintable():
-        raise CommandRefused(f"{name} is missing, too long, or not printable")
-    return value.strip()
-
-
-def _optional(arguments: Mapping[str, Any], name: str) -> str | None:
-    return None if arguments.get(name) is None else _text(arguments, name)
+    if arguments.get("lasts_ms") is None and arguments.get("never") is not True:
+        return now + plan.days * DAY if plan.days else None
+    words = f"a plan lasts up to {LONGEST_DAYS} days, or until it is ended"
+    lasts = lasting(arguments, days=LONGEST_DAYS, refused=words)
+    return None if lasts is None else now + lasts

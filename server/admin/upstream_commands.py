@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from auth.values.database import JobStore
+from server.admin.bounded_arguments import needed_line
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.definitions import KINDS, MAX_KEPT, DefinitionKey, seal_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # Each may hold two texts of 64 KiB, which grow when they are written as JSON once more.
 DIFF_PAGE: Final = 16
 CHOSEN: Final = 500
+NAME: Final = 200
 # Of each upstream in the list: `diff` shows all.
 NAMED: Final = 100
 LIST: Final = "ostiary upstream list shows them"
@@ -79,7 +81,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return ListPage(rows=rows, go_on=begin + DIFF_PAGE if more else None)
 
     async def accept(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`seal`: of what was shown by `diff`."""
+        """Accept what was shown by `diff`, of which `seal` is."""
         from server.agents.mcp.trust.upstream_registry import NotAsShown  # loaded where there is an upstream
 
         upstream, keys = self._meant(arguments), _chosen(arguments)
@@ -91,7 +93,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
             )
         try:
             accepted = await self._desk.accept(
-                upstream, keys, seal=_text(arguments, "seal"), by=actor, store=self.accepting
+                upstream, keys, seal=needed_line(arguments, "seal", NAME), by=actor, store=self.accepting
             )
         except NotAsShown:
             raise CommandRefused(
@@ -115,7 +117,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def place(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """Where to log in."""
+        """Say where to log in."""
         upstream = self._with_login(arguments)
         return {"upstream": str(upstream.key), "url": upstream.url}
 
@@ -142,7 +144,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return desk
 
     def _meant(self, arguments: Mapping[str, Any]) -> KnownUpstream:
-        name = _text(arguments, "upstream")
+        name = needed_line(arguments, "upstream", NAME)
         found = self._desk.named(name)
         if len(found) == 1:
             return found[0]
@@ -191,7 +193,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def _login(self, upstream: KnownUpstream) -> dict[str, Any] | None:
-        """None where there is none; nothing secret."""
+        """Describe the login, with nothing secret; None where there is none."""
         if upstream.login is None:
             return None
 
@@ -208,7 +210,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _chosen(arguments: Mapping[str, Any]) -> list[DefinitionKey] | None:
-    """`tools`: names, each a tool's unless a kind stands before it: `prompt:greet`, `template:file:///{path}`. None: all."""
+    """Read `tools`: names, each a tool's unless a kind stands before it: `prompt:greet`, `template:file:///{path}`. None: all."""
     value = arguments.get("tools")
     if value is None:
         return None
@@ -235,10 +237,3 @@ def _none_missing(
         raise CommandRefused(
             f"{upstream.key} has nothing of this name that waits to be accepted: {named}", LIST
         )
-
-
-def _text(arguments: Mapping[str, Any], name: str) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
-        raise CommandRefused(f"{name} is missing, too long, or not printable")
-    return value

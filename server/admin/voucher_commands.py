@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from auth.values.entropy import SEED_BYTES
 from auth.values.identity_model import Millis
+from auth.values.limits_and_lifetimes import DAY
 from server.admin.bounded_arguments import line, number, text
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.admin.ledger_commands import CURRENCY
@@ -20,8 +21,7 @@ from server.payments.seller import vouchers
 from server.payments.seller.vouchers import MOST_USES, NewVoucher, Voucher, VoucherOrder
 from server.store.jobs import Store, StoreDb
 
-_DAY: Final[Millis] = 86_400_000
-LONGEST: Final[Millis] = 3_650 * _DAY
+LONGEST_DAYS: Final = 3_650
 NOTE: Final = 200
 # At a time. Each is a row, and its code is shown once.
 MOST_AT_ONCE: Final = 500
@@ -44,14 +44,14 @@ class VoucherAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def listing(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`at` is the id with which the page before ended."""
+        """List a page. `at` is the id with which the page before ended."""
         found = await self.store.read(partial(vouchers.listing, after=text(arguments, "at", 64) or ""))
         now = self.clock()
         go_on = found[-1].id if len(found) == vouchers.LISTED else None
         return ListPage(rows=[_shown(each, now) for each in found], go_on=go_on)
 
     async def make(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`count` of them, each worth `amount` or a `plan` or both, for `uses` wallets, until `lasts_ms` from now."""
+        """Make `count` of them, each worth `amount` or a `plan` or both, for `uses` wallets, until `lasts_ms` from now."""
         now, order = self.clock(), self._order(arguments)
         count = number(arguments, "count") or 1
         if count > MOST_AT_ONCE:
@@ -80,8 +80,8 @@ class VoucherAdmin(msgspec.Struct, frozen=True, kw_only=True):
             raise CommandRefused("a voucher cannot be worth so much, or used so often")
         if plan is not None and plan not in self.plans():
             raise CommandRefused(f"there is no plan {plan}", "plans stand in the settings: [[plan]]")
-        if lasts is None or not 0 < lasts <= LONGEST:
-            raise CommandRefused(f"a voucher lasts up to {LONGEST // _DAY} days")
+        if lasts is None or not 0 < lasts <= LONGEST_DAYS * DAY:
+            raise CommandRefused(f"a voucher lasts up to {LONGEST_DAYS} days")
         return VoucherOrder(
             amount=amount,
             currency=CURRENCY,
