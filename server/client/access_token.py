@@ -118,8 +118,9 @@ class Access(LoginKeeper[StoredLogin]):
                 # The next login introduces us anew instead of coming with an id that nobody knows.
                 await trio.to_thread.run_sync(self._file.drop_registrations, login.issuer, login.client_id)
             await trio.to_thread.run_sync(self._file.drop, self._url)
-        how = "expired" if refusal is None else "ended"
-        raise NotLoggedIn(f"the login at {self._url} has {how}", hint=f"ostiary login {quote(self._url)}")
+        ended = f"the login at {self._url} has ended"
+        said = f"the login at {self._url} has expired" if refusal is None else ended
+        raise NotLoggedIn(said, hint=f"ostiary login {quote(self._url)}")
 
     async def not_logged_in(self) -> NotLoggedIn:
         hint = f"ostiary login {quote(self._url)}"
