@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-import msgspec
-
 from server.certificates.certificate_troubles import CertificateTrouble
 from server.lib.http_client.failures import (
     BadCertificate,
@@ -17,7 +15,7 @@ from server.lib.http_client.failures import (
     NoTrust,
     UnusableAddress,
 )
-from server.lib.http_client.http_client import exchange_once
+from server.lib.http_client.http_client import HttpAnswer, exchange_once
 
 # A chain of certificates has some 6 KiB, and an order of 100 names some 20.
 ANSWER_BYTES: Final = 512 * 1024
@@ -25,22 +23,10 @@ SECONDS: Final = 30.0
 JOSE: Final = "application/jose+json"
 
 
-class AcmeReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of an authority."""
-
-    status: int
-    body: bytes = b""
-    media_type: str = ""
-    nonce: str = ""
-    location: str = ""
-    retry_after: str = ""
-    date: str = ""
-
-
 class AsksAuthority(Protocol):
     """One exchange. `CertificateTrouble` is raised where there was no answer."""
 
-    async def __call__(self, url: str, body: bytes | None, accept: str = "") -> AcmeReply:
+    async def __call__(self, url: str, body: bytes | None, accept: str = "") -> HttpAnswer:
         """Send `body` by POST, or a GET where it is None."""
         ...
 
@@ -52,7 +38,7 @@ class AuthorityWire:
         """Prepare to ask. The authority itself is known by the certificates in `ca_file`, else by those of the system."""
         self._ca_file = ca_file
 
-    async def __call__(self, url: str, body: bytes | None, accept: str = "") -> AcmeReply:
+    async def __call__(self, url: str, body: bytes | None, accept: str = "") -> HttpAnswer:
         # §6.1: everything with an authority is https, whatever an address says that it gave itself.
         if urlsplit(url).scheme != "https":
             raise CertificateTrouble(
@@ -60,7 +46,7 @@ class AuthorityWire:
             )
         headers = ({"Accept": accept} if accept else {}) | ({} if body is None else {"Content-Type": JOSE})
         try:
-            answer = await exchange_once(
+            return await exchange_once(
                 "GET" if body is None else "POST",
                 url,
                 headers=headers,
@@ -81,15 +67,6 @@ class AuthorityWire:
             raise CertificateTrouble("unreadable", f"the certificate authority {problem}") from None
         except FetchFailed as problem:
             raise _unreachable(url, str(problem)) from None
-        return AcmeReply(
-            status=answer.status,
-            body=answer.body,
-            media_type=answer.media_type,
-            nonce=answer.head.value(b"replay-nonce"),
-            location=answer.head.value(b"location"),
-            retry_after=answer.head.value(b"retry-after"),
-            date=answer.head.value(b"date"),
-        )
 
 
 def _unreachable(url: str, why: str) -> CertificateTrouble:

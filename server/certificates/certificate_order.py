@@ -1,5 +1,5 @@
 """One certificate, from the order to the chain (RFC 8555 §7.4, §7.5): begun or taken up where it was left, each name proved, the rest
-waited for within bounds. Where it fails it says why, and by which name.
+waited for within bounds. A failure says why, and by which name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GONE: Final = frozenset({"status 404", "status 410", "malformed", "unauthorized
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is ordered. `way`: how names are proved; `replaces`: what it takes the place of (RFC 9773 §5)."""
+    """An order. `way` is how names are proved, `replaces` the certificate whose place it takes (RFC 9773 §5)."""
 
     names: tuple[str, ...]
     profile: str = ""
@@ -49,7 +49,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ordering:
-    """Of one attempt. Raises `CertificateTrouble` and `CannotKeep`; cancelled, it is taken up by the next."""
+    """The order of one attempt. Methods raise `CertificateTrouble` and `CannotKeep`; a cancelled one is taken up by the next attempt."""
 
     def __init__(
         self, authority: Authority, account: Signer, kept: KeepsCertificates, proofs: Proofs
@@ -80,7 +80,7 @@ class Ordering:
         return issued
 
     async def _taken_up(self, wanted: Wanted) -> KeptOrder | None:
-        """An order of before that is still good."""
+        """Return an order of before that is still good."""
         kept = await self._kept.order()
         if kept is None:
             return None
@@ -121,10 +121,11 @@ class Ordering:
                 raise
             reply = await self._authority.post(url, payload, self._account)
         understood(reply.body, CertificateOrder)
-        if not reply.location:
+        location = reply.header(b"location")
+        if not location:
             raise CertificateTrouble("unreadable", "the certificate authority gave the order no address")
         kept = KeptOrder(
-            url=reply.location,
+            url=location,
             directory=self._authority.url,
             account=self._account.account,
             names=wanted.names,
@@ -246,5 +247,5 @@ def _pause(again: float | None) -> float:
 
 
 def ways(http_port: int) -> Sequence[str]:
-    """How names can be proved here, the first one first."""
+    """Return how names can be proved here, the first way first."""
     return (TLS_ALPN,) if http_port < 0 else (TLS_ALPN, HTTP)

@@ -10,10 +10,11 @@ import json
 import re
 import secrets
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from types import MappingProxyType
 from typing import Any
 
 from cryptography import x509
@@ -24,9 +25,10 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 from auth.jose import es256
 from auth.jose.base64url import pack, unpack
 from auth.jose.public_keys import thumbprint
-from server.certificates.acme_exchange import AcmeReply
 from server.certificates.certificate_troubles import CertificateTrouble
 from server.certificates.name_proofs import Proofs
+from server.lib.http_client.http_client import HttpAnswer
+from server.lib.http_client.response_head import ResponseHead
 
 ORIGIN = "https://ca.test"
 DIRECTORY = f"{ORIGIN}/directory"
@@ -35,6 +37,14 @@ ACME_IDENTIFIER = ObjectIdentifier("1.3.6.1.5.5.7.1.31")
 
 # Whether a proof is there, given its way, name, token and key authorization: None, or (kind, detail).
 Look = Callable[[str, str, str, str], Awaitable[tuple[str, str] | None]]
+
+
+def acme_answer(status: int, body: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> HttpAnswer:
+    """Return an answer as if it had come over the network; headers without a value are left out."""
+    fields = tuple((name.encode(), value.encode()) for name, value in headers.items() if value)
+    return HttpAnswer(
+        head=ResponseHead(status, fields, len(body), keep_alive=False, encoded=False), body=body
+    )
 
 
 @dataclass
@@ -63,7 +73,7 @@ class FakeAuthority:
     offered: tuple[str, ...] = ("http-01", "tls-alpn-01", "dns-01")
     suggests: Callable[[], tuple[float, float]] | None = None
     finishes_later: bool = False  # an order is "processing" once before it is "valid"
-    faults: list[tuple[str, AcmeReply | Exception]] = field(default_factory=list)
+    faults: list[tuple[str, HttpAnswer | Exception]] = field(default_factory=list)
     down: bool = False
     asked: list[str] = field(default_factory=list)
     accounts: dict[str, dict[str, Any]] = field(default_factory=dict)  # address → key and status
@@ -82,7 +92,7 @@ class FakeAuthority:
         problem = {"type": f"urn:ietf:params:acme:error:{kind}", "detail": detail, "status": status}
         self.faults.append((path, self._reply(status, problem, retry_after=retry_after)))
 
-    async def __call__(self, url: str, body: bytes | None, accept: str = "") -> AcmeReply:
+    async def __call__(self, url: str, body: bytes | None, accept: str = "") -> HttpAnswer:
         assert url.startswith(ORIGIN), url
         path = url.removeprefix(ORIGIN)
         self.asked.append(path)
@@ -108,7 +118,7 @@ class FakeAuthority:
 
     # ── what anybody may ask ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _open(self, path: str) -> AcmeReply:
+    def _open(self, path: str) -> HttpAnswer:
         if path == "/directory":
             told: dict[str, Any] = {
                 "newNonce": f"{ORIGIN}/nonce",
@@ -133,7 +143,7 @@ class FakeAuthority:
 
     # ── what is signed ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _signed(self, url: str, path: str, body: bytes, accept: str) -> AcmeReply:
+    async def _signed(self, url: str, path: str, body: bytes, accept: str) -> HttpAnswer:
         jws = json.loads(body)
         assert set(jws) == {"protected", "payload", "signature"}
         head = json.loads(unpack(jws["protected"]))
@@ -177,7 +187,7 @@ class FakeAuthority:
         assert kind == "certificates" and accept == "application/pem-certificate-chain"
         return self._reply(200, order.certificate, media_type="application/pem-certificate-chain")
 
-    def _account(self, url: str, jwk: dict[str, str], payload: dict[str, Any]) -> AcmeReply:
+    def _account(self, url: str, jwk: dict[str, str], payload: dict[str, Any]) -> HttpAnswer:
         assert payload["termsOfServiceAgreed"] is True
         known = [address for address, each in self.accounts.items() if each["jwk"] == jwk]
         if known:
@@ -200,7 +210,7 @@ class FakeAuthority:
         self.accounts[address] = {"jwk": jwk, "status": "valid", "contact": payload.get("contact")}
         return self._reply(201, {"status": "valid"}, location=address)
 
-    def _order(self, account: str, payload: dict[str, Any]) -> AcmeReply:
+    def _order(self, account: str, payload: dict[str, Any]) -> HttpAnswer:
         names = [each["value"] for each in payload["identifiers"]]
         assert all(each["type"] == "dns" for each in payload["identifiers"])
         order = FakeOrder(
@@ -212,7 +222,7 @@ class FakeAuthority:
         self.orders.append(order)
         return self._shown(order, status=201)
 
-    def _shown(self, order: FakeOrder, status: int = 200) -> AcmeReply:
+    def _shown(self, order: FakeOrder, status: int = 200) -> HttpAnswer:
         number = self.orders.index(order)
         told: dict[str, Any] = {
             "status": order.status,
@@ -249,7 +259,7 @@ class FakeAuthority:
 
     async def _challenge(
         self, order: FakeOrder, name: str, way: str, payload: Any, jwk: dict[str, str]
-    ) -> AcmeReply:
+    ) -> HttpAnswer:
         assert payload == {}
         assert way in self.offered
         token = order.tokens[name]
@@ -264,7 +274,7 @@ class FakeAuthority:
             order.errors[f"{name} {way}"] = {"type": f"urn:ietf:params:acme:error:{kind}", "detail": detail}
         return self._reply(200, {"type": way, "url": "", "status": "processing", "token": token})
 
-    def _finalize(self, order: FakeOrder, payload: dict[str, Any]) -> AcmeReply:
+    def _finalize(self, order: FakeOrder, payload: dict[str, Any]) -> HttpAnswer:
         if order.status != "ready":
             raise Refused("orderNotReady", "prove the names first", 403)
         request = x509.load_der_x509_csr(unpack(payload["csr"]))
@@ -277,7 +287,7 @@ class FakeAuthority:
         order.status = "processing" if self.finishes_later else "valid"
         return self._shown(order)
 
-    def _revoke(self, payload: dict[str, Any], account: str, jwk: dict[str, str]) -> AcmeReply:
+    def _revoke(self, payload: dict[str, Any], account: str, jwk: dict[str, str]) -> HttpAnswer:
         leaf = x509.load_der_x509_certificate(unpack(payload["certificate"]))
         serial = f"{leaf.serial_number:x}"
         if account:
@@ -335,17 +345,20 @@ class FakeAuthority:
         location: str = "",
         retry_after: str = "",
         media_type: str = "application/json",
-    ) -> AcmeReply:
+    ) -> HttpAnswer:
         nonce = secrets.token_urlsafe(12)
         self.nonces.add(nonce)
-        return AcmeReply(
-            status=status,
-            body=told if isinstance(told, bytes) else json.dumps(told).encode(),
-            media_type=media_type,
-            nonce=nonce,
-            location=location,
-            retry_after=retry_after,
-            date=format_datetime(datetime.fromtimestamp(self.clock() + self.ahead_seconds, UTC), usegmt=True),
+        now = datetime.fromtimestamp(self.clock() + self.ahead_seconds, UTC)
+        return acme_answer(
+            status,
+            told if isinstance(told, bytes) else json.dumps(told).encode(),
+            {
+                "content-type": media_type,
+                "replay-nonce": nonce,
+                "location": location,
+                "retry-after": retry_after,
+                "date": format_datetime(now, usegmt=True),
+            },
         )
 
 

@@ -16,7 +16,6 @@ import trio.testing
 from structlog.testing import CapturingLogger
 
 from server.certificates.acme_authority import NONCE_TRIES
-from server.certificates.acme_exchange import AcmeReply
 from server.certificates.certificate_files import AcmeFiles, KeptInFiles
 from server.certificates.certificate_keeper import LOOK_SECONDS, PAUSES, CertificateKeeper, CertificatePlan
 from server.certificates.certificate_troubles import CertificateTrouble, trouble
@@ -24,7 +23,15 @@ from server.certificates.kept_certificates import CannotKeep, IssuedCertificate,
 from server.certificates.name_proofs import Proofs, ShownProof
 from server.certificates.signed_requests import ExternalAccount
 from server.certificates.x509_certificates import key_pem
-from tests.certificates.fake_authority import DAY, DIRECTORY, FakeAuthority, looking_at, pem_blocks, serial_of
+from tests.certificates.fake_authority import (
+    DAY,
+    DIRECTORY,
+    FakeAuthority,
+    acme_answer,
+    looking_at,
+    pem_blocks,
+    serial_of,
+)
 from tests.snapshots import Snapshot
 
 NAME = "agent.example.org"
@@ -393,7 +400,7 @@ async def test_every_refusal_has_its_sentence(
 
 
 async def test_an_answer_that_is_no_acme_is_called_that(office: Office, clock: Clock) -> None:
-    office.authority.faults.append(("/directory", AcmeReply(status=200, body=b"<html>hello</html>")))
+    office.authority.faults.append(("/directory", acme_answer(200, b"<html>hello</html>")))
     await office.runs(30)
     assert "not ACME" in office.state.trouble.words
     assert "directory" in office.state.trouble.hint
@@ -514,7 +521,7 @@ async def test_a_certificate_for_another_key_or_name_is_not_served(office: Offic
         b"junk",
     ):
         await office.authority("https://ca.test/nonce", None)
-        office.authority.faults.append(("/certificates/", AcmeReply(status=200, body=chain)))
+        office.authority.faults.append(("/certificates/", acme_answer(200, chain)))
         await office.another().begin()
         await office.runs(30)
         assert "that the authority gave" in office.state.trouble.words
@@ -780,7 +787,7 @@ async def test_why_there_is_no_certificate_as_an_owner_reads_it(
         if isinstance(answer, dict):
             answer = office.authority._reply(201, answer)
         elif isinstance(answer, bytes):
-            answer = AcmeReply(status=200, body=answer)
+            answer = acme_answer(200, answer)
         office.authority.faults.append((path, answer))
         await office.runs(10)
         note(what, office.state.trouble.words, office.state.trouble.hint)

@@ -54,6 +54,10 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     def media_type(self) -> str:
         return self.head.media_type
 
+    def header(self, name: bytes) -> str:
+        """Return the value, several joined by commas, or an empty text. `name` is in small letters."""
+        return self.head.value(name)
+
     def json_object(self) -> dict[str, Any] | None:
         """Return the body as a JSON object, or None where it is anything else."""
         return decode_object(self.body)
