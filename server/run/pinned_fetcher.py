@@ -31,12 +31,13 @@ from server.lib.http_client.dialing import reach_proxy, secure
 from server.lib.http_client.failures import (
     BadCertificate,
     BrokenOff,
+    CompressedUnasked,
     NotConnected,
     NotHttp,
     ProxyFailed,
     TooLarge,
 )
-from server.lib.http_client.fetch import request_head
+from server.lib.http_client.fetch import UpstreamAnswer, request_head
 from server.lib.http_client.proxies import proxy_for
 from server.lib.http_client.public_addresses import Address, is_public
 from server.lib.http_client.response_head import ResponseHead
@@ -173,7 +174,7 @@ class _PinnedFetch:
             raise CannotFetch("closed the connection before it had answered") from error
         except NotHttp as error:
             raise CannotFetch("did not answer in HTTP") from error
-        except TooLarge as error:
+        except (TooLarge, CompressedUnasked) as error:
             raise CannotFetch(str(error), definite=True) from error
         finally:
             wire.close()
@@ -214,22 +215,12 @@ class _PinnedFetch:
             definite = 200 <= status < 500 and status not in _NO_WORD
             text = "sent us elsewhere" if 300 <= status < 400 else f"answered with status {status}"
             raise CannotFetch(text, definite=definite)
-        media = head.value(b"content-type").partition(";")[0].strip().lower()
+        media = head.media_type
         if media != "application/json" and not re.fullmatch(r"application/[a-z0-9.!#$&^_-]+\+json", media):
             raise CannotFetch("answered with something else than JSON", definite=True)
-        if head.encoded:
-            # It was asked not to: what unfolds may be any size.
-            raise CannotFetch("sent a compressed answer that was not asked for", definite=True)
-        too_large = CannotFetch(f"answered with more than {self._limit} bytes", definite=True)
-        if head.length > self._limit:
-            raise too_large
-        body = bytearray()
-        while part := await connection.part():
-            body += part
-            if len(body) > self._limit:
-                raise too_large
+        body = await UpstreamAnswer(connection, head, self._limit).read()
         age = _MAX_AGE.search(head.value(b"cache-control"))
-        return FetchedDocument(body=bytes(body), max_age_seconds=int(age[1]) if age else None)
+        return FetchedDocument(body=body, max_age_seconds=int(age[1]) if age else None)
 
 
 def _request(asked: Url) -> bytes:

@@ -139,7 +139,7 @@ async def test_key_sets_may_be_larger_than_documents(tmp_path: Path) -> None:
         assert (await fetch(f"https://{HOST}/keys")).body == large
         status, refused = await asked(identity)
         assert status == 401
-        assert refused["error_description"].endswith("answered with more than 5120 bytes")
+        assert refused["error_description"].endswith("answered with more than 5 KiB")
 
 
 async def test_strangers_who_let_every_exchange_wait_keep_nobody_who_is_signed_in_waiting(

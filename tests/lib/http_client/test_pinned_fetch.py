@@ -398,7 +398,7 @@ async def test_a_body_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(tmp
         assert len((await fetch(stranger)).body) == DOCUMENT_BYTES
         stranger.handler = says(answer(b"1" * (DOCUMENT_BYTES + 1)))
         problem = await failure(stranger)
-        assert (str(problem), problem.definite) == ("answered with more than 5120 bytes", True)
+        assert (str(problem), problem.definite) == ("answered with more than 5 KiB", True)
         assert len((await make_fetch(stranger.reach(), limit=KEY_SET_BYTES)(URL)).body) == DOCUMENT_BYTES + 1
 
 
@@ -417,7 +417,7 @@ async def test_what_could_unfold_is_not_taken(tmp_path: Path, reply: bytes) -> N
 
 
 HEAD = f"HTTP/1.1 200 OK\r\n{JSON}\r\n".encode()
-TOO_LARGE = "answered with more than 5120 bytes"
+TOO_LARGE = "answered with more than 5 KiB"
 TOO_MUCH = "more than anybody needs"
 
 
@@ -436,7 +436,7 @@ async def test_a_body_of_unknown_length_is_bounded_to_the_byte_as_well(tmp_path:
         fetch = make_fetch(stranger.reach())
         assert len((await fetch(URL)).body) == DOCUMENT_BYTES
         stranger.handler = says(chunked(DOCUMENT_BYTES + 1))
-        with pytest.raises(CannotFetch, match=f"more than {DOCUMENT_BYTES} bytes") as refused:
+        with pytest.raises(CannotFetch, match="more than 5 KiB") as refused:
             await fetch(URL)
         assert refused.value.definite
 
