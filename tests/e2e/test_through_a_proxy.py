@@ -24,6 +24,8 @@ from tests.made_certificates import write_certificate
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 SHOP, NOTES, ECHOES = "shop.example", "notes.example", "echoes.example"
+# An authorization server of others, and a server that sends its callers there.
+DOOR, FILES = "door.example", "files.example"
 PEERS = ROOT / "tests" / "peers"
 # Servers of others that want a login, by the environment and the name of each, and a tool there with what it answers.
 SDK = ("peers", "python_sdk_oauth_server.py")
@@ -42,32 +44,38 @@ class Office:
 
 
 def peer(
-    by: Program, which: tuple[str, str], name: str, chain: Path, key: Path
+    by: Program, which: tuple[str, str], name: str, chain: Path, key: Path, *more: str
 ) -> AbstractContextManager[Background]:
     """Start a server of others as the place that is called `name`."""
     environment, script = which
     python = needed(ROOT / ".venvs" / environment / "bin" / "python", "scripts/peers python")
-    return by.starting(str(PEERS / script), f"https://{name}", str(chain), str(key), command=[str(python)])
+    return by.starting(
+        str(PEERS / script), f"https://{name}", str(chain), str(key), *more, command=[str(python)]
+    )
 
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     folder = tmp_path_factory.mktemp("office")
-    chain, key = write_certificate(folder, "the outside", host=SHOP, others=[NOTES, ECHOES])
+    chain, key = write_certificate(folder, "the outside", host=SHOP, others=[NOTES, ECHOES, DOOR, FILES])
     for name in ("shop", "within"):
         (folder / name).mkdir()
     shop = Program(command=SOURCE, home=folder / "shop")
     tls = f'issuer = "https://{SHOP}"\ntls_certificate = "{chain}"\ntls_key = "{key}"\n'
     (shop.home / "ostiary.toml").write_text(tls, "utf-8")
+    node = needed(PEERS / "node_modules" / ".bin" / "node", "scripts/peers node")
+    door = needed(PEERS / "oidc_provider" / "node_modules", "scripts/peers node").parent / "server.mjs"
     options = ("--port", "0", "--data-dir", str(shop.data_dir), "--log-format", "json")
     with (
         shop.starting("serve", *options) as server,
         peer(shop, SDK, NOTES, chain, key) as notes,
         peer(shop, FASTMCP, ECHOES, chain, key) as echoes,
+        shop.starting(f"https://{DOOR}/", str(chain), str(key), command=[str(node), str(door)]) as oidc,
+        peer(shop, FASTMCP, FILES, chain, key, f"https://{DOOR}/") as files,
     ):
         port = server.await_words(r'"listens": ?\["https://127.0.0.1:(\d+)"')[1]
         places = {f"{SHOP}:443": int(port)}
-        for name, there in ((NOTES, notes), (ECHOES, echoes)):
+        for name, there in ((NOTES, notes), (ECHOES, echoes), (DOOR, oidc), (FILES, files)):
             places[f"{name}:443"] = int(there.await_words(r"Listening on http://127.0.0.1:(\d+)")[1])
         proxy = ConnectProxy(places)
         within = Program(
@@ -138,6 +146,15 @@ def test_a_login_in_the_browser_at_a_server_of_others_goes_through_it(office: Of
         agree(office, login.await_words(rf"https://{name}/authorize\?\S+")[0])
         assert login.wait() == 0, login.said()
     assert answer in office.program.run("call", f"https://{name}/mcp", tool, argument).stdout
+
+
+def test_a_login_by_code_at_an_oidc_provider_goes_through_it(office: Office) -> None:
+    with office.program.starting("login", f"https://{FILES}/mcp", "--client-id", "bench") as login:
+        code = login.await_words(USER_CODE)[0]
+        with httpx2.Client(proxy=office.proxy.url, verify=office.trust, timeout=WAIT_SECONDS) as person:
+            assert person.get(f"https://{DOOR}/approve", params={"user_code": code}).status_code == 200
+        assert login.wait() == 0, login.said()
+    assert "milk" in office.program.run("call", f"https://{FILES}/mcp", "echo", "text=milk").stdout
 
 
 @pytest.mark.parametrize("name", [NOTES, ECHOES])

@@ -1,8 +1,10 @@
 // oidc-provider as a server of logins by device code, in memory: one public client, opaque tokens, refresh tokens that rotate.
 // Prints `Listening on URL` like our own server, so that the bench can start either. GET /approve?user_code=… stands in for
-// the person at the verification page.
+// the person at the verification page. With an origin, a certificate and its key it is that place over TLS.
 
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { createServer as createSecureServer } from "node:https";
 
 import Provider from "oidc-provider";
 
@@ -11,23 +13,27 @@ const DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code";
 
 async function approve(provider, userCode) {
   const code = await provider.DeviceCode.findByUserCode(userCode.replace(/\W/g, ""));
+  const { resource } = code.params;
   const grant = new provider.Grant({ accountId: "somebody", clientId: "bench" });
   grant.addOIDCScope(SCOPE);
+  if (resource) grant.addResourceScope(resource, SCOPE);
   Object.assign(code, {
     accountId: "somebody",
     authTime: Math.floor(Date.now() / 1000),
     claims: {},
     expiresWithSession: false,
     grantId: await grant.save(),
+    resource,
     scope: SCOPE,
   });
   await code.save();
 }
 
-const http = createServer();
+const [origin, chain, key] = process.argv.slice(2);
+const http = origin ? createSecureServer({ cert: readFileSync(chain), key: readFileSync(key) }) : createServer();
 http.listen(0, "127.0.0.1", () => {
   const url = `http://127.0.0.1:${http.address().port}`;
-  const provider = new Provider(url, {
+  const provider = new Provider(origin ?? url, {
     clients: [
       {
         client_id: "bench",
@@ -38,7 +44,14 @@ http.listen(0, "127.0.0.1", () => {
         token_endpoint_auth_method: "none",
       },
     ],
-    features: { deviceFlow: { enabled: true }, devInteractions: { enabled: false } },
+    features: {
+      deviceFlow: { enabled: true },
+      devInteractions: { enabled: false },
+      resourceIndicators: {
+        getResourceServerInfo: (_context, resource) => ({ accessTokenFormat: "opaque", audience: resource, scope: SCOPE }),
+        useGrantedResource: () => true,
+      },
+    },
     findAccount: (_context, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
     issueRefreshToken: () => true,
     rotateRefreshToken: () => true,
