@@ -64,7 +64,7 @@ def _of_patterns(key: str, redact: RedactConfig) -> Iterator[Fault]:
 
 
 def _of_hook(hook: HookConfig) -> Iterator[Fault]:
-    yield from _globs("tools", hook.tools)
+    yield from _globs(hook.tools)
     if bool(hook.file) is bool(hook.run):
         what = "and run contradict each other" if hook.file else "is missing"
         yield "file", what, 'the path of a Python file, or run = ["./look"]'
@@ -79,7 +79,7 @@ def _of_hook(hook: HookConfig) -> Iterator[Fault]:
 def _of_rule(rule: RuleConfig, known: Vocabulary) -> Iterator[Fault]:
     if not rule.tools:
         yield "tools", "is missing", 'the tools that it speaks of, e.g. ["delete_*"], or ["*"]'
-    yield from _globs("tools", rule.tools)
+    yield from _globs(rule.tools)
     if rule.decision is None:
         yield "decision", "is missing", '"allow", "deny" or "ask"'
     if rule.decision == "deny" and rule.max_calls:
@@ -102,8 +102,8 @@ def _of_rule(rule: RuleConfig, known: Vocabulary) -> Iterator[Fault]:
         yield "when", "compares with what an operator does not take", "e.g. { days = { above = 3 } }"
 
 
-def _globs(key: str, globs: Sequence[str]) -> Iterator[Fault]:
+def _globs(globs: Sequence[str]) -> Iterator[Fault]:
     for glob in globs:
         if _GLOB.fullmatch(glob) is None:
             instead = "letters, digits, _ . - and the wildcards * and ?"
-            yield key, f'"{short_name(glob)}" is no name of a tool', instead
+            yield "tools", f'"{short_name(glob)}" is no name of a tool', instead

@@ -71,7 +71,6 @@ def holdings(
     rules: Rules,
     tools: Iterable[PricedTool],
     now: Millis,
-    shifts: int = MOVEMENTS,
 ) -> BalanceView:
     found = wallets.find(db, wallet)
     ends = {each.plan: each.ends_at for each in active_grants(db, wallet, now)} if rules.plans.rules else {}
@@ -84,7 +83,7 @@ def holdings(
         plans=tuple(HeldPlan(plan=each, ends_at=ends.get(each.name)) for each in plans),
         free=_free(db, wallet, {f"{each.server}/{each.tool}": each for each in tools}, now),
         caps=tuple(spending_caps.standing(db, rules.caps, wallet=wallet, login=login, now=now)),
-        shifts=_shifts(db, wallet, shifts),
+        shifts=_shifts(db, wallet),
     )
 
 
@@ -114,9 +113,11 @@ def _free(db: StoreDb, wallet: str, tools: Mapping[str, PricedTool], now: Millis
     return tuple(found)
 
 
-def _shifts(db: StoreDb, wallet: str, at_most: int) -> tuple[Shift, ...]:
+def _shifts(db: StoreDb, wallet: str) -> tuple[Shift, ...]:
     account = account_of(wallet)
-    page = statements.page(db, StatementFilter(account=account), oldest_first=False, at=None, at_most=at_most)
+    page = statements.page(
+        db, StatementFilter(account=account), oldest_first=False, at=None, at_most=MOVEMENTS
+    )
     return tuple(
         Shift(
             amount=row["amount"] if row["target"] == account else -row["amount"],

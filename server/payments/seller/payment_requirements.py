@@ -1,7 +1,7 @@
-"""What is shown to whoever is to pay: which tokens are taken, to whom they go, for what, and how long a payment must be good.
+"""Requirements that are shown to whoever is to pay: which tokens are taken, to whom they go, for what, and how long a payment must be
+good.
 
-The same values are what a payment is compared with: nobody's word but the settings' is in them.
-"""
+A payment is compared with the same values: nobody's word but the settings' is in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from urllib.parse import urljoin
 from server.lib.money.amounts import BadAmount, to_atomic
 from server.payments.seller.offers import Offer
 from server.payments.seller.signed_terms import OFFER_RECEIPT, SignedTerms
-from server.payments.x402 import bazaar
 from server.payments.x402.payment_identifier import PAYMENT_IDENTIFIER, declaration
 from server.payments.x402.payment_payload import Payment
 from server.payments.x402.requirements import (
@@ -36,7 +35,7 @@ QUOTE: Final = "quote"
 
 
 class PaymentOffers:
-    """Of one server. `assets` in the order in which they are offered; those that nobody is paid with are left out."""
+    """The offers of one server. `assets` in the order in which they are offered; those that nobody is paid with are left out."""
 
     def __init__(
         self,
@@ -46,21 +45,19 @@ class PaymentOffers:
         title: str,
         assets: Sequence[AcceptedAsset],
         max_timeout_seconds: int,
-        describe: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
         signs: SignedTerms | None = None,
     ) -> None:
-        """`base`: where tools are called by plain HTTP, without their name."""
+        """Read the settings. `base`: where tools are called by plain HTTP, without their name."""
         self._server = server
         self._base = base
         self._title = title
         self._assets = tuple(each for each in assets if each.pay_to)
         self._timeout = max_timeout_seconds
-        self._describe = describe or {}
         self._signs = signs  # offers; None: they are not signed
 
     @property
     def money_page(self) -> str:
-        """Where somebody with an account here puts money on their balance."""
+        """The page where somebody with an account here puts money on their balance."""
         return urljoin(self._base, "/account/you")
 
     @property
@@ -73,19 +70,14 @@ class PaymentOffers:
         return _requirements(self._assets, offer, quote, self._timeout)
 
     def resource(self, tool: str) -> PaidResource:
-        description = self._describe.get(tool, ("", {}))[0]
-        return PaidResource(url=self._base + tool, description=description, service_name=self._title)
+        return PaidResource(url=self._base + tool, service_name=self._title)
 
     def resources(self, tool: str) -> frozenset[str]:
-        """What a payment for it may say that it is for."""
+        """Return what a payment for it may say that it is for."""
         return frozenset({self._base + tool, f"mcp://tool/{tool}", f"x402://{tool}"})
 
     def challenge(self, offer: Offer, requirements: Sequence[Requirements], text: str) -> Mapping[str, Any]:
         extensions: dict[str, Any] = {PAYMENT_IDENTIFIER: declaration()}
-        description, schema = self._describe.get(offer.tool, ("", {}))
-        found = bazaar.mcp_tool(offer.tool, description=description, input_schema=schema) if schema else None
-        if found is not None:
-            extensions[bazaar.BAZAAR] = found
         if self._signs is not None:
             extensions[OFFER_RECEIPT] = self._signs.offers(requirements, self.resource(offer.tool).url)
         return payment_required(requirements, self.resource(offer.tool), text, extensions)
@@ -94,14 +86,14 @@ class PaymentOffers:
         return payment_required_v1(self.requirements(offer), self.resource(offer.tool), text)
 
     def tool_seconds(self, deadline_seconds: float) -> float:
-        """How long a tool may run whose payment is settled afterwards."""
+        """Return how long a tool may run whose payment is settled afterwards."""
         return min(
             deadline_seconds, max(LEAST_SECONDS, self._timeout - SETTLE_ROOM_SECONDS - ARRIVAL_SECONDS)
         )
 
     def needed_seconds(self, deadline_seconds: float, *, upfront: bool) -> int:
-        """What must be left of a payment's time when it comes. It may come again, after a question was answered or while a facilitator
-        was away: so not all that a tool may take, which has what is left of it."""
+        """Return what must be left of a payment's time when it comes. A payment may come again, after a question was answered or
+        while a facilitator was away: so not all that a tool may take, which has what is left of it."""
         if upfront:
             return SETTLE_ROOM_SECONDS
         return SETTLE_ROOM_SECONDS + int(min(ENOUGH_SECONDS, self.tool_seconds(deadline_seconds)))
@@ -140,7 +132,7 @@ def _requirements(
 
 
 def quote_in(payment: Payment) -> str | None:
-    """The quote that came back with a payment."""
+    """Return the quote that came back with a payment."""
     extra = None if payment.accepted is None else payment.accepted.get("extra")
     found = cast("Mapping[str, Any]", extra).get(QUOTE) if isinstance(extra, Mapping) else None
     return found if isinstance(found, str) and found else None

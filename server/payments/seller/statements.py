@@ -131,14 +131,14 @@ def accounts(db: StoreDb, *, of_wallets: bool, prefix: str = "", after: str, at_
     return [msgspec.convert(row, Balance) for row in rows]
 
 
-def totals(db: StoreDb, *, of_wallets: bool, prefix: str = "") -> list[Row]:
-    """Count how many begin so, and what they have together, for each currency."""
+def totals(db: StoreDb, *, of_wallets: bool) -> list[Row]:
+    """Count how many there are, and what they have together, for each currency."""
     table, held = ("wallets", "sum(held)") if of_wallets else ("accounts", "0")
     sql = (
         f"SELECT currency, count(*) AS count, sum(balance) AS balance, {held} AS held FROM {table}"
-        " WHERE id >= ? AND id < ? GROUP BY currency ORDER BY currency"
+        " GROUP BY currency ORDER BY currency"
     )
-    return db.fetch_all(sql, prefix, prefix + "\U0010ffff")
+    return db.fetch_all(sql)
 
 
 def _next(db: StoreDb, account: str | None, oldest_first: bool, at: int | None) -> int | None:

@@ -141,8 +141,6 @@ def redeem(
     wallet: str,
     *,
     principal: str,
-    client_id: str | None = None,
-    grant_id: str | None = None,
     now: Millis,
 ) -> Redeemed | NotRedeemed:
     """Redeem a voucher once for each wallet, and no more often than was meant: both in the one write that counts it."""
@@ -161,16 +159,15 @@ def redeem(
     )
     voucher_id, seq = code_hash[:ID_DIGITS], None
     if row["amount"]:
-        of_caller = {"principal": principal, "client_id": client_id, "grant_id": grant_id}
-        movement = gift("voucher", wallet, row["amount"], row["currency"], note=voucher_id, **of_caller)
+        movement = gift(
+            "voucher", wallet, row["amount"], row["currency"], note=voucher_id, principal=principal
+        )
         seq = books.post(db, movement, now)
     audit_trail.record(
         db,
         at=now,
         event="voucher.redeemed",
         actor=wallet,
-        client_id=client_id,
-        grant_id=grant_id,
         reason=f"{voucher_id}, by {wallet}",
     )
     return Redeemed(amount=row["amount"], currency=row["currency"], plan=row["plan"], seq=seq)

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-# Of the JSON. A payment has about a kilobyte; what the server's extensions had it bring back is bounded below this (bazaar.py).
+# Of the JSON. A payment has about a kilobyte, and what the server's extensions had it bring back.
 ENVELOPE_BYTES: Final = 16 * 1024
 DEPTH: Final = 32
 VALUES: Final = 4096

@@ -7,7 +7,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from server.payments.x402.bazaar import BAZAAR_BYTES, mcp_tool
 from server.payments.x402.payment_identifier import (
     BadIdentifier,
     declaration,
@@ -16,56 +15,10 @@ from server.payments.x402.payment_identifier import (
     with_identifier,
 )
 
-CITY: dict[str, Any] = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}},
-    "required": ["city"],
-}
-
 
 def is_true(extension: dict[str, Any] | None) -> bool:
     assert extension is not None and set(extension) == {"info", "schema"}
     return jsonschema_rs.is_valid(extension["schema"], extension["info"])
-
-
-@pytest.mark.parametrize(
-    "extension",
-    [
-        mcp_tool("weather", description="The weather", input_schema=CITY),
-        mcp_tool("weather", description="", input_schema=CITY),
-        mcp_tool("weather", description="", input_schema={"type": "object"}),
-    ],
-)
-def test_what_a_directory_is_told_fits_the_schema_that_comes_with_it(
-    extension: dict[str, Any] | None,
-) -> None:
-    assert is_true(extension)
-
-
-def test_a_tool_is_told_by_its_name_and_its_arguments() -> None:
-    found = mcp_tool("weather", description="The weather", input_schema=CITY)
-    assert found is not None
-    assert found["info"]["input"] == {
-        "type": "mcp",
-        "toolName": "weather",
-        "transport": "streamable-http",
-        "inputSchema": CITY,
-        "description": "The weather",
-    }
-
-
-def test_what_would_make_every_payment_long_is_left_out() -> None:
-    long = {"type": "object", "description": "x" * BAZAAR_BYTES}
-    assert mcp_tool("weather", description="", input_schema=long) is None
-
-
-def test_a_schema_that_refers_to_another_is_not_handed_to_a_directory() -> None:
-    refers = {
-        "type": "object",
-        "properties": {"a": {"$ref": "#/$defs/a"}},
-        "$defs": {"a": {"type": "string"}},
-    }
-    assert is_true(mcp_tool("weather", description="", input_schema=refers)), "here it is data, and no schema"
 
 
 @pytest.mark.parametrize("required", [False, True])
