@@ -1,9 +1,8 @@
-"""What was signed: how much of it on which day, and what of it has no answer yet. In one file, changed under a lock.
+"""The file of what was signed: how much of it on which day, and what of it has no answer yet. Changed under a lock.
 
-Whatever is signed counts as spent, whether it was taken or not: whoever has the signature can cash it. A payment without an answer is
-kept whole, so that asking again shows the same one, which a chain carries out once, and never another. Until it has ended it is a cheque,
-and the file is nobody else's to read.
-"""
+A signed payment counts as spent, whether it was taken or not: whoever has the signature can cash it. A payment without an answer is kept
+whole, so that asking again shows the same one, which a chain carries out once, and never another. Until it has ended it is a cheque, and
+the file is nobody else's to read."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from server.lib.money.amounts import Micros, shown
 from server.lib.private_file import IN_CONFIGURATION, MAX_FILE, PrivateFile
@@ -70,9 +70,12 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
     spent: dict[str, dict[str, Micros]] = {}
     unanswered: tuple[SignedPayment, ...] = ()
 
+    def find(self, purpose: str) -> SignedPayment | None:
+        return next((each for each in self.unanswered if each.purpose == purpose), None)
+
 
 class SpendingFile:
-    """Raises `CannotPay` where the file may not be used as it is. Blocks: call it in a thread."""
+    """The file in a directory. Raises `CannotPay` where it may not be used as it is. Blocks: call it in a thread."""
 
     def __init__(self, directory: Path, *, elsewhere: str = IN_CONFIGURATION) -> None:
         self._file = PrivateFile(
@@ -84,19 +87,19 @@ class SpendingFile:
         return self._read().unanswered
 
     def spent(self, payer: str, now: int) -> Micros:
-        """On the day of `now`."""
+        """Return what was spent on the day of `now`."""
         return self._read().spent.get(payer.lower(), {}).get(_day(now), 0)
 
     def find(self, purpose: str) -> SignedPayment | None:
-        return next((each for each in self._read().unanswered if each.purpose == purpose), None)
+        return self._read().find(purpose)
 
     def add(self, signed: SignedPayment, per_day: Micros, now: int, change: Changing) -> SignedPayment:
-        """Count it, and keep it until it is answered; durable when it returns. If somebody else has signed for the same purpose
+        """Count a payment, and keep it until it is answered; durable when it returns. If somebody else has signed for the same purpose
         meanwhile, that is given back, and `signed` is for nobody. Raises `CannotPay` where the day's limit is reached."""
         found: list[SignedPayment] = []
 
         def count(kept: _Kept) -> _Kept:
-            same = next((each for each in kept.unanswered if each.purpose == signed.purpose), None)
+            same = kept.find(signed.purpose)
             if same is not None:
                 found.append(same)
                 return kept
@@ -120,34 +123,29 @@ class SpendingFile:
         return found[0] if found else signed
 
     def refuse(self, signed: SignedPayment, *, interrupted: bool = False) -> None:
-        """The server does not take it; `interrupted`: nor will it for the call that it was shown for, which is over."""
+        """Note that the server does not take it; `interrupted`: nor will it for the call that it was shown for, which is over."""
         self._mark(signed, refused=True, interrupted=signed.interrupted + interrupted)
 
     def show_again(self, signed: SignedPayment) -> None:
-        """It is about to be taken, for all that anybody knows."""
+        """Note that it is about to be taken, for all that anybody knows."""
         self._mark(signed, refused=False)
 
     def _mark(self, signed: SignedPayment, **changes: Any) -> None:
-        """Unless it was shown for a newer call meanwhile: what became of that is another matter."""
+        """Mark a payment, unless it was shown for a newer call meanwhile: what became of that is another matter."""
         named = (signed.identifier, signed.interrupted)
 
-        def mark(kept: _Kept) -> _Kept:
-            marked = tuple(
-                msgspec.structs.replace(each, **changes)
-                if (each.identifier, each.interrupted) == named
-                else each
-                for each in kept.unanswered
-            )
-            return msgspec.structs.replace(kept, unanswered=marked)
+        def mark(each: SignedPayment) -> SignedPayment:
+            same = (each.identifier, each.interrupted) == named
+            return replace(each, **changes) if same else each
 
-        self._change(mark)
+        self._change(lambda kept: replace(kept, unanswered=tuple(map(mark, kept.unanswered))))
 
     def close(self, identifier: str) -> None:
-        """It has its answer. What was signed stays counted."""
+        """Forget a payment that has its answer. Its amount stays counted."""
 
         def drop(kept: _Kept) -> _Kept:
             left = tuple(each for each in kept.unanswered if each.identifier != identifier)
-            return msgspec.structs.replace(kept, unanswered=left)
+            return replace(kept, unanswered=left)
 
         self._change(drop)
 
@@ -181,7 +179,7 @@ class SpendingFile:
 
 
 def check_day(amount: Micros, spent: Micros, per_day: Micros, change: Changing) -> None:
-    """Raises `CannotPay` where the day's limit is reached."""
+    """Check a day's limit. Raises `CannotPay` where it is reached."""
     if spent + amount <= per_day:
         return
     raised = change("per-day", shown(spent + amount))

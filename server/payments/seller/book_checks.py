@@ -115,8 +115,7 @@ def _compare(db: StoreDb, at: BooksAt, at_most: int) -> BooksPiece:
     table = "wallets" if of_wallets else "accounts"
     rows = db.fetch_all(f"SELECT * FROM {table} WHERE id > ? ORDER BY id LIMIT ?", at.name, at_most)
     held = _held(db, rows) if of_wallets and rows else {}
-    newest = db.fetch_one("SELECT max(seq) AS seq FROM movements")
-    head = 0 if newest is None else newest["seq"] or 0
+    head = newest(db)
     name = at.name
     for row in rows:
         if left <= 0 or len(findings) >= MOST_FINDINGS:
@@ -134,6 +133,12 @@ def _compare(db: StoreDb, at: BooksAt, at_most: int) -> BooksPiece:
     if len(rows) == at_most:
         return _to_go_on(BooksAt(stage=at.stage, name=name), done, findings)
     return _to_go_on(BooksAt(stage="accounts" if of_wallets else "totals"), done, findings)
+
+
+def newest(db: StoreDb) -> int:
+    """Return the number of the newest movement; 0: there is none."""
+    row = db.fetch_one("SELECT max(seq) AS seq FROM movements")
+    return 0 if row is None else row["seq"] or 0
 
 
 def _add_up(db: StoreDb, account: str, so_far: Sum, at_most: int) -> tuple[Sum, int]:

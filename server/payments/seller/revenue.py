@@ -1,8 +1,8 @@
-"""What was earned: today and this month (UTC's), by tool, less what was given back. And payments of which nobody knows what became.
+"""Revenue: what was earned today and this month (UTC's), by tool, less what was given back. And payments of which nobody knows what
+became.
 
 The ledger is only ever added to, so what was added up once is kept in memory and the next look goes on from there; the first one of a
-process reads this month's movements, piece by piece.
-"""
+process reads this month's movements, piece by piece."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import trio
 from auth.values.identity_model import Millis
 from server.lib.money.amounts import Micros
 from server.payments.seller import statements
+from server.payments.seller.book_checks import newest
 from server.store.jobs import Row, Store, StoreDb
 from server.store.limits.usage_meters import period_at
 
@@ -59,7 +60,7 @@ class RevenueNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Revenue:
-    """Of an installation. One per process."""
+    """The revenue of an installation. One per process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -69,7 +70,7 @@ class Revenue:
         self._lock = trio.Lock()
 
     async def look(self, now: Millis) -> RevenueNow:
-        """Raises `StoreUnavailable`."""
+        """Look at the revenue of now. Raises `StoreUnavailable`."""
         async with self._lock:  # whoever comes meanwhile would add the same up again
             await self._catch_up(now)
         return await self._store.read(partial(self._told, now=now, sums=dict(self._sums)))
@@ -119,7 +120,7 @@ class Revenue:
 
 
 def unsettled(db: StoreDb) -> Unsettled:
-    """A job that reads."""
+    """Count payments without an outcome; a job that reads."""
     row = db.fetch_one(
         "SELECT count(*) AS count, coalesce(sum(CASE WHEN state = 'unknown' THEN 1 ELSE 0 END), 0) AS unknown, min(created_at) AS oldest_at"
         " FROM payments WHERE state IN ('settling', 'unknown')"
@@ -133,14 +134,9 @@ def _month_of(day: int) -> str:
 
 
 def _first_of(db: StoreDb, *, month_of: str) -> int:
-    """The number of the month's first movement, or the next one there will be. Movements are numbered in the order of their times, so
-    halving finds it."""
-
-    def last() -> int:
-        row = db.fetch_one("SELECT max(seq) AS seq FROM movements")
-        return 0 if row is None or row["seq"] is None else row["seq"]
-
-    low, high = 1, last() + 1
+    """Return the number of the month's first movement, or the next one there will be. Movements are numbered in the order of their times,
+    so halving finds it."""
+    low, high = 1, newest(db) + 1
     while low < high:
         middle = (low + high) // 2
         row = db.fetch_one("SELECT at FROM movements WHERE seq = ?", middle)
@@ -152,10 +148,10 @@ def _first_of(db: StoreDb, *, month_of: str) -> int:
 
 
 def _added_up(db: StoreDb, *, after: int) -> tuple[int, list[Row]] | None:
-    """The next stretch: up to which movement, and what it adds. None: there is no more."""
-    row = db.fetch_one("SELECT max(seq) AS seq FROM movements WHERE seq > ?", after)
-    if row is None or row["seq"] is None:
+    """Add up the next stretch: return up to which movement, and what it adds. None: there is no more."""
+    last = newest(db)
+    if last <= after:
         return None
-    end = min(row["seq"], after + STRETCH)
+    end = min(last, after + STRETCH)
     bounds = (after + 1, end, _REVENUE, _BEYOND)
     return end, db.fetch_all(_ADDED_UP, *bounds, *bounds)

@@ -1,8 +1,7 @@
-"""The coins: who has how many, and which authorizations were seen, counted and used. What a chain would know, kept in memory.
+"""The coins: who has how many, and which authorizations were seen, counted and used. A chain's knowledge, kept in memory.
 
-Every address begins with the same amount. Nothing is signed or judged here (judging.py); what it looks like to somebody who asks a chain is
-in fake_chain_node.py, how it survives a restart in state_file.py.
-"""
+Every address begins with the same amount. Nothing is signed or judged here (judging.py); what it looks like to somebody who asks a chain
+is in fake_chain_node.py, how it survives a restart in state_file.py."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _BalanceKey: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^ ]+ [^ ]+ [^ ]
 
 
 class CoinsFull(Exception):
-    """There is no room for more until something expires."""
+    """A lack of room until something expires."""
 
 
 class SeenAuthorization(msgspec.Struct, kw_only=True):
@@ -59,7 +58,7 @@ class SeenAuthorization(msgspec.Struct, kw_only=True):
 
 
 class CoinState(msgspec.Struct, kw_only=True):
-    """All of it, as it is written down."""
+    """The coins as they are written down."""
 
     format: int = 1
     block: int = FIRST_BLOCK
@@ -71,15 +70,13 @@ class Coins:
     def __init__(
         self, networks: Sequence[tuple[Network, Asset]], each: Micros, state: CoinState | None = None
     ) -> None:
-        """`each`: what an address begins with, of each token. Raises `ValueError` for a network with real money."""
+        """Hand out coins. `each`: what an address begins with, of each token. Raises `ValueError` for a network with real money."""
         for network, _ in networks:
             if not network.testnet:
                 raise ValueError(f"{network.title} is a real network, and these coins are not real")
         self.networks: Final = tuple(networks)
         self.changes = 0  # of what is to be written down
-        self._tokens: Final[Mapping[Key, Asset]] = {
-            _key(asset.network, asset.address): asset for _, asset in networks
-        }
+        self._tokens: Final[Mapping[Key, Asset]] = {_at(asset): asset for _, asset in networks}
         self._given: Final = {key: to_atomic(each, asset.decimals) for key, asset in self._tokens.items()}
         kept = state or CoinState()
         self.block = kept.block
@@ -93,22 +90,20 @@ class Coins:
         return self._tokens.get(_key(network, asset))
 
     def balance(self, asset: Asset, address: str) -> int:
-        return self._balances.get(
-            _key(asset.network, asset.address, address), self._given[_key(asset.network, asset.address)]
-        )
+        return self._balances.get(_at(asset, address), self._given[_at(asset)])
 
     def put(self, asset: Asset, address: str, atomic: int) -> None:
-        """Raises `CoinsFull`."""
-        key = _key(asset.network, asset.address, address)
+        """Set what an address has. Raises `CoinsFull`."""
+        key = _at(asset, address)
         if key not in self._balances and len(self._balances) >= MOST_ADDRESSES:
             raise CoinsFull
         self._balances[key] = atomic
         self.changes += 1
 
     def see(self, asset: Asset, cheque: Cheque, now: int) -> SeenAuthorization:
-        """The record of this authorization, made where there is none. Raises `CoinsFull`."""
+        """Return the record of this authorization, made where there is none. Raises `CoinsFull`."""
         nonce = "0x" + cheque.nonce.hex()
-        key = _key(asset.network, asset.address, cheque.payer, nonce)
+        key = _at(asset, cheque.payer, nonce)
         seen = self._seen.get(key)
         if seen is None:
             if len(self._seen) >= MOST_AUTHORIZATIONS:
@@ -125,7 +120,7 @@ class Coins:
         return seen
 
     def why_not(self, asset: Asset, cheque: Cheque, seen: SeenAuthorization) -> str:
-        """The reason for which the token would not move these coins, or an empty text."""
+        """Return the reason for which the token would not move these coins, or an empty text."""
         if seen.settled:
             return NONCE_USED
         if self.balance(asset, cheque.payer) < cheque.value:
@@ -135,16 +130,14 @@ class Coins:
     def move(
         self, asset: Asset, cheque: Cheque, seen: SeenAuthorization, now: int, *, pending: bool = False
     ) -> str:
-        """The same reason; or the coins have moved. Both in one step: whoever is second finds the nonce used. Raises `CoinsFull`."""
+        """Move the coins, or return that reason. Both in one step: whoever is second finds the nonce used. Raises `CoinsFull`."""
         if reason := self.why_not(asset, cheque, seen):
             return reason
         if len(self._balances) + 2 > MOST_ADDRESSES:
             raise CoinsFull
         left = self.balance(asset, cheque.payer) - cheque.value
-        self._balances[_key(asset.network, asset.address, cheque.payer)] = left
-        self._balances[_key(asset.network, asset.address, cheque.to)] = (
-            self.balance(asset, cheque.to) + cheque.value
-        )
+        self._balances[_at(asset, cheque.payer)] = left
+        self._balances[_at(asset, cheque.to)] = self.balance(asset, cheque.to) + cheque.value
         self.block += 1
         seen.to, seen.value, seen.valid_before = cheque.to.lower(), str(cheque.value), cheque.valid_before
         seen.block, seen.settled_at, seen.pending = self.block, now, pending
@@ -159,13 +152,13 @@ class Coins:
         return tuple(self._seen.values())
 
     def authorization(self, asset: Asset, payer: str, nonce: str) -> SeenAuthorization | None:
-        return self._seen.get(_key(asset.network, asset.address, payer, nonce))
+        return self._seen.get(_at(asset, payer, nonce))
 
     def by_transaction(self, transaction: str) -> SeenAuthorization | None:
         return self._by_transaction.get(transaction.lower())
 
     def balances(self) -> list[tuple[str, str, str, int]]:
-        """Network, token, address, atomic units, of all addresses that do not have what they began with."""
+        """List network, token, address, atomic units, of all addresses that do not have what they began with."""
         found: list[tuple[str, str, str, int]] = []
         for key, amount in self._balances.items():
             network, asset, address = key.split(" ")
@@ -180,13 +173,17 @@ class Coins:
         )
 
     def _make_room(self, now: int) -> None:
-        """Of what was not used the older half; of what was used, what has expired, since it is refused for that alone."""
+        """Drop the older half of what was not used, and what was used and has expired, since it is refused for that alone."""
         unused = [key for key, each in self._seen.items() if not each.settled]
         expired = [key for key, each in self._seen.items() if each.settled and each.valid_before < now]
         for key in (*unused[: len(unused) // 2 + 1], *expired):
             self._by_transaction.pop(self._seen.pop(key).transaction, None)
         if len(self._seen) >= MOST_AUTHORIZATIONS:
             raise CoinsFull
+
+
+def _at(asset: Asset, *parts: str) -> Key:
+    return _key(asset.network, asset.address, *parts)
 
 
 def _key(*parts: str) -> Key:

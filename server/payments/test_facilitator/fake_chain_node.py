@@ -1,8 +1,7 @@
-"""What somebody hears who asks the chain, where there is none: the few JSON-RPC calls by which a settlement is looked up.
+"""The chain as somebody hears of it who asks, where there is none: the few JSON-RPC calls by which a settlement is looked up.
 
-The token's view functions `authorizationState` (EIP-3009) and `balanceOf`, its events AuthorizationUsed and Transfer, receipts, and where the
-chain stands: a block for each settlement. Everything else is refused. The execution API of Ethereum.
-"""
+The token's view functions `authorizationState` (EIP-3009) and `balanceOf`, its events AuthorizationUsed and Transfer, receipts, and where
+the chain stands: a block for each settlement. Everything else is refused. The execution API of Ethereum."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer_rpc(node: NodeView, body: bytes) -> bytes:
-    """One request, one response."""
+    """Answer one request with one response."""
     call_id: Any = None
     try:
         call = _read(body)
@@ -100,14 +99,6 @@ def _call(node: NodeView, call: Mapping[str, Any]) -> Any:
 # ── the calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _chain_id(node: NodeView, params: Sequence[Any]) -> str:
-    return hex(node.network.chain_id)
-
-
-def _block_number(node: NodeView, params: Sequence[Any]) -> str:
-    return hex(node.coins.block)
-
-
 def _view(node: NodeView, params: Sequence[Any]) -> str:
     asked = _object(params)
     to, data = asked.get("to"), asked.get("data", asked.get("input"))
@@ -130,7 +121,7 @@ def _view(node: NodeView, params: Sequence[Any]) -> str:
 
 
 def _block_by_number(node: NodeView, params: Sequence[Any]) -> dict[str, Any] | None:
-    """The newest is as young as the clock says, since real chains go on when nobody pays."""
+    """Return a block. The newest is as young as the clock says, since real chains go on when nobody pays."""
     block = _block(node, params[0] if params else None)
     times = {each.block: each.settled_at for each in node.coins.authorizations() if each.settled}
     time = node.now if block == node.coins.block else times.get(block)
@@ -189,8 +180,8 @@ def _receipt(node: NodeView, params: Sequence[Any]) -> dict[str, Any] | None:
 
 _METHODS: Final[Mapping[str, Callable[[NodeView, Sequence[Any]], Any]]] = MappingProxyType(
     {
-        "eth_chainId": _chain_id,
-        "eth_blockNumber": _block_number,
+        "eth_chainId": lambda node, _: hex(node.network.chain_id),
+        "eth_blockNumber": lambda node, _: hex(node.coins.block),
         "eth_getBlockByNumber": _block_by_number,
         "eth_call": _view,
         "eth_getLogs": _logs,
