@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import re
 from typing import Final
+
+from auth.jose.base64url import pack
 
 METHOD: Final = "S256"
 
@@ -23,7 +24,7 @@ def is_verifier(text: str) -> bool:
 
 
 def challenge_of(verifier: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+    return pack(hashlib.sha256(verifier.encode()).digest())
 
 
 def fits(verifier: str, challenge: str) -> bool:

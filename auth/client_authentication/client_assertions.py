@@ -8,7 +8,7 @@ the keys are still the client's, is for the job to say (`clients.proves`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
@@ -37,14 +37,14 @@ _TYPES: Final = frozenset({"", "jwt", "client-authentication+jwt"})
 
 
 class BadAssertion(BadJws):
-    """Why an assertion proves nothing, for its client: the text continues "client_assertion: …"."""
+    """An assertion that proves nothing. The text is for its client, and continues "client_assertion: …"."""
 
 
 class ClientAssertion(msgspec.Struct, frozen=True, kw_only=True):
-    """What an assertion says, before its signature is looked at."""
+    """The content of an assertion, before its signature is looked at."""
 
     subject: str  # a client id
-    jti: str
+    jti_hash: str
     expires_at: int  # seconds
     kid: str
     algorithm: str
@@ -53,7 +53,7 @@ class ClientAssertion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subject_of(text: str) -> str | None:
-    """Whom an assertion is about, by its own word: what a request without a `client_id` is counted under."""
+    """Return whom an assertion is about, by its own word: a request without a `client_id` is counted under that."""
     try:
         subject = jws.members(jws.split(text, longest=LONGEST)[1]).get("sub")
     except BadJws:
@@ -62,7 +62,7 @@ def subject_of(text: str) -> str | None:
 
 
 def audiences(site: Site, origin: str, path: str) -> frozenset[str]:
-    """How an assertion may name us: the issuer, the token endpoint, or the endpoint that it was sent to (RFC 9126 §2).
+    """Return how an assertion may name us: the issuer, the token endpoint, or the endpoint that it was sent to (RFC 9126 §2).
 
     Some libraries put a slash after a bare host, which names nobody else.
     """
@@ -71,7 +71,7 @@ def audiences(site: Site, origin: str, path: str) -> frozenset[str]:
 
 
 def read(text: str, client_id: str | None, names: Collection[str], now: Millis) -> ClientAssertion:
-    """Raises `BadJws`."""
+    """Read all but the signature. Raise `BadJws`."""
     assertion = jws.read(text, longest=LONGEST)
     header, claims = assertion.header, assertion.claims
     if "crit" in header:
@@ -89,14 +89,10 @@ def read(text: str, client_id: str | None, names: Collection[str], now: Millis) 
     if client_id is not None and client_id != subject:
         raise BadAssertion("sub is another client than client_id")
     _check_audience(claims.get("aud"), names)
-    expires_at = _check_times(claims, now // 1_000)
-    jti = text_in(claims, "jti")
-    if len(jti) > JTI_LENGTH:
-        raise BadAssertion(f"jti has at most {JTI_LENGTH} characters")
     return ClientAssertion(
         subject=subject,
-        jti=jti,
-        expires_at=expires_at,
+        expires_at=check_times(claims, now // 1_000, life=LIFE_SECONDS, begins=("iat", "nbf")),
+        jti_hash=hash_of_jti(claims),
         kid=text_in(header, "kid", ""),
         algorithm=algorithm,
         signed=assertion.signed,
@@ -105,7 +101,7 @@ def read(text: str, client_id: str | None, names: Collection[str], now: Millis) 
 
 
 def _check_audience(audience: object, names: Collection[str]) -> None:
-    """A text, or a list that names nobody else: what is meant for two servers could be used at one by the other."""
+    """Refuse a list that names anybody else: what is meant for two servers could be used at one by the other."""
     listed = cast("list[object]", audience) if isinstance(audience, list) else [audience]
     if (
         not listed
@@ -115,20 +111,29 @@ def _check_audience(audience: object, names: Collection[str]) -> None:
         raise BadAssertion("aud is this server's issuer or its token endpoint, and nobody else")
 
 
-def _check_times(claims: dict[str, Any], seconds: int) -> int:
+def check_times(claims: Mapping[str, Any], seconds: int, *, life: int, begins: Iterable[str]) -> int:
+    """Return until when an assertion counts, at most `life` ahead. None of the times in `begins` may be to come. Raise `BadJws`."""
     expires_at = number_in(claims, "exp")
     if seconds >= expires_at + LEEWAY_SECONDS:
         raise BadAssertion("it has expired")
-    if expires_at > seconds + LIFE_SECONDS + LEEWAY_SECONDS:
-        raise BadAssertion(f"exp is at most {LIFE_SECONDS // 60} minutes ahead")
-    for name in ("iat", "nbf"):
+    if expires_at > seconds + life + LEEWAY_SECONDS:
+        raise BadAssertion(f"exp is at most {life // 60} minutes ahead")
+    for name in begins:
         if name in claims and number_in(claims, name) > seconds + LEEWAY_SECONDS:
             raise BadAssertion(f"{name} is in the future")
     return expires_at
 
 
+def hash_of_jti(claims: Mapping[str, Any]) -> str:
+    """Return what is kept of an assertion that counts once. Raise `BadJws`."""
+    jti = text_in(claims, "jti")
+    if len(jti) > JTI_LENGTH:
+        raise BadAssertion(f"jti has at most {JTI_LENGTH} characters")
+    return hashlib.sha256(jti.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def proof_of(assertion: ClientAssertion, client: Client, keys: tuple[client_keys.PublicKey, ...]) -> KeyProof:
-    """Raises `BadAssertion` unless one of the client's keys signed it."""
+    """Make the proof of a client. Raise `BadAssertion` unless one of its keys signed it."""
     candidates = client_keys.select(keys, assertion.kid)
     if not candidates:
         raise BadAssertion("the client has no key of this kid")
@@ -137,7 +142,7 @@ def proof_of(assertion: ClientAssertion, client: Client, keys: tuple[client_keys
         raise BadAssertion("the signature is not by a key of the client")
     return KeyProof(
         client_id=client.id,
-        jti_hash=hashlib.sha256(assertion.jti.encode("utf-8", "surrogatepass")).hexdigest(),
+        jti_hash=assertion.jti_hash,
         expires_at=(assertion.expires_at + LEEWAY_SECONDS) * 1_000,
         keys=clients.keys_of(client),
     )
@@ -146,7 +151,7 @@ def proof_of(assertion: ClientAssertion, client: Client, keys: tuple[client_keys
 async def prove(
     parts: Parts, shown: ClientCredentials, who: Requester, *, path: str, now: Millis
 ) -> ClientCredentials:
-    """The credentials with a proof, or with the problem why there is none. Raises what the store raises."""
+    """Return the credentials with a proof, or with the problem why there is none. Raise what the store raises."""
     if shown.assertion is None:
         return shown
     try:
@@ -168,7 +173,7 @@ async def prove(
 
 
 def _may_fetch(parts: Parts, client: Client, who: Requester, now: Millis) -> bool:
-    """Anybody may register an address and have us call it: so often a minute for one network, and for all strangers together."""
+    """Count a fetch. Anybody may have us call an address: so often a minute for one network, and for all strangers together."""
     policy, throttle = parts.policy.registration, parts.throttle
     if throttle.wait_seconds(f"\nkeys {who.network}", policy.fetches_per_network, now):
         return False

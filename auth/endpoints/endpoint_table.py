@@ -67,16 +67,7 @@ async def _prepare_token(parts: Parts, form: CheckedForm, who: Requester, now: M
 
 def _finish_token(parts: Parts, issue: Issue, who: Requester) -> WireReply:
     del who
-    return json_replies.answer(
-        tokens.answer(
-            issue,
-            site=parts.site,
-            policy=parts.policy.tokens,
-            key=parts.keys.ring.signing(issue.issued_at),
-            refresh_keys=parts.keys.refresh,
-            seed=parts.entropy(SEED_BYTES),
-        )
-    )
+    return json_replies.answer(tokens.answer(parts, issue))
 
 
 async def _prepare_device(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:

@@ -39,7 +39,7 @@ class NotForSale(Exception):
 async def issue_tokens(
     parts: Parts, *, payer: str, server: str, payment_id: str, requester: Requester
 ) -> dict[str, Any]:
-    """As the token endpoint answers, and where to refresh them. Raises what the store raises, and `NotForSale`."""
+    """Return what the token endpoint would, and where to refresh it. Raise what the store raises, and `NotForSale`."""
     await parts.reload_keys()
     exchange = GrantRequest(
         form=TokenForm(grant_type=HOW, credentials=ClientCredentials(client_id=CLIENT_ID)),
@@ -54,20 +54,12 @@ async def issue_tokens(
     issue = await parts.store.write(job)
     if issue is None:
         raise NotForSale
-    tokens = access_tokens.answer(
-        issue,
-        site=parts.site,
-        policy=parts.policy.tokens,
-        key=parts.keys.ring.signing(issue.issued_at),
-        refresh_keys=parts.keys.refresh,
-        seed=parts.entropy(SEED_BYTES),
-    )
     endpoint = parts.site.public(requester.origin) + TOKEN
-    return {**tokens, "client_id": CLIENT_ID, "token_endpoint": endpoint}
+    return {**access_tokens.answer(parts, issue), "client_id": CLIENT_ID, "token_endpoint": endpoint}
 
 
 def sell(db: Db, *, exchange: GrantRequest, payer: str, server: str, payment_id: str) -> Issue | None:
-    """A job. None: not while its client is disabled. `payer`: the subject, which no user has, because it holds colons."""
+    """Begin the login, as a job; None while its client is disabled. `payer` is the subject, which no user has, because it holds colons."""
     now, paid = exchange.now, f"payment:{payment_id}"
     clients.insert(db, CLIENT_ID, CLIENT, kind="builtin", hashed=None, now=now)
     client = clients.lookup(db, CLIENT_ID)

@@ -1,4 +1,4 @@
-"""What a company's identity provider says of a person to a program that asks us for a token: the Identity Assertion JWT Authorization
+"""The word of a company's identity provider for a person, to a program that asks us for a token: the Identity Assertion JWT Authorization
 Grant (draft-ietf-oauth-identity-assertion-authz-grant §3.1, §4.4; RFC 7523 §3; MCP's Enterprise-Managed Authorization).
 
 Off unless a provider is configured for it. `prove` runs before the job and does what is slow (fetching keys, checking
@@ -8,7 +8,6 @@ job to say (grant_types/jwt_bearer_grant.py).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,12 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from auth.client_authentication import client_assertions as client_assertion
-from auth.client_authentication.client_assertions import JTI_LENGTH, BadAssertion
+from auth.client_authentication.client_assertions import (
+    LEEWAY_SECONDS,
+    BadAssertion,
+    check_times,
+    hash_of_jti,
+)
 from auth.clients import client_registry as clients
 from auth.clients.client_registry import ClientCredentials
 from auth.context.identity_parts import Parts
@@ -42,7 +46,6 @@ TYPE: Final = "oauth-id-jag+jwt"
 PROFILE: Final = "urn:ietf:params:oauth:grant-profile:id-jag"  # §7.2: how the metadata names all this
 LIFE_SECONDS: Final = 10 * 60  # at most so far ahead; providers give five minutes
 MADE_SECONDS: Final = 60 * 60  # at most so long ago
-LEEWAY_SECONDS: Final = client_assertion.LEEWAY_SECONDS
 RESOURCES: Final = 10
 SCOPE_CHARACTERS: Final = 1_024
 
@@ -58,7 +61,7 @@ NOT_CHECKED: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class AssertedPerson(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider said, once its signature and its form are right."""
+    """The word of a provider, once its signature and its form are right."""
 
     provider: Provider
     person: ProviderPerson
@@ -89,14 +92,14 @@ class UncheckedAssertion:
 
 
 def audiences(site: Site, origin: str) -> frozenset[str]:
-    """Our issuer, as the caller finds it in the metadata. Some write a slash after a bare host, which names nobody else."""
+    """Return our issuer, as the caller finds it in the metadata. Some write a slash after a bare host, which names nobody else."""
     return frozenset(base + end for base in (site.issuer, site.public(origin)) for end in ("", "/"))
 
 
 def read(
     text: str, *, client_id: str, names: Collection[str], providers: Iterable[Provider], now: Millis
 ) -> UncheckedAssertion:
-    """Everything but the signature. Raises `BadJws`, whose text continues "assertion: …"."""
+    """Read all but the signature. Raise `BadJws`, whose text continues "assertion: …"."""
     said = jws.read(text, longest=client_assertion.LONGEST)
     header, claims = said.header, said.claims
     if "crit" in header:
@@ -125,29 +128,21 @@ def read(
 
 
 def _check_audience(audience: object, names: Collection[str]) -> None:
-    """§4.4.1: a text, or a list of exactly one."""
+    """Expect a text, or a list of exactly one (§4.4.1)."""
     listed = cast("list[object]", audience) if isinstance(audience, list) else [audience]
     if len(listed) != 1 or not isinstance(listed[0], str) or listed[0] not in names:
         raise BadAssertion("aud is this server's issuer, and nobody else")
 
 
 def _asserted(claims: Mapping[str, Any], provider: Provider, client_id: str, seconds: int) -> AssertedPerson:
-    expires_at, issued_at = number_in(claims, "exp"), number_in(claims, "iat")
-    if seconds >= expires_at + LEEWAY_SECONDS:
-        raise BadAssertion("it has expired")
-    if expires_at > seconds + LIFE_SECONDS + LEEWAY_SECONDS:
-        raise BadAssertion(f"exp is at most {LIFE_SECONDS // 60} minutes ahead")
+    issued_at = number_in(claims, "iat")
+    expires_at = check_times(claims, seconds, life=LIFE_SECONDS, begins=("iat", "nbf", "auth_time"))
     if issued_at < seconds - MADE_SECONDS:
         raise BadAssertion("it was made too long ago")
-    for name in ("iat", "nbf", "auth_time"):
-        if name in claims and number_in(claims, name) > seconds + LEEWAY_SECONDS:
-            raise BadAssertion(f"{name} is in the future")
     auth_time = number_in(claims, "auth_time") if "auth_time" in claims else issued_at
     if auth_time < 0:
         raise BadAssertion("auth_time is no time")
-    jti, subject = text_in(claims, "jti"), text_in(claims, "sub")
-    if len(jti) > JTI_LENGTH:
-        raise BadAssertion(f"jti has at most {JTI_LENGTH} characters")
+    jti_hash, subject = hash_of_jti(claims), text_in(claims, "sub")
     plain = subject.isascii() and subject.isprintable()  # OpenID Connect Core §2
     if not plain or len(subject) > SUBJECT_CHARACTERS or subject.startswith(MUTABLE):
         raise BadAssertion("sub is no subject")
@@ -158,13 +153,13 @@ def _asserted(claims: Mapping[str, Any], provider: Provider, client_id: str, sec
         resources=_resources(claims),
         scope=_scope(claims),
         auth_time=min(auth_time, seconds) * 1_000,
-        jti_hash=hashlib.sha256(jti.encode("utf-8", "surrogatepass")).hexdigest(),
+        jti_hash=jti_hash,
         expires_at=(expires_at + LEEWAY_SECONDS) * 1_000,
     )
 
 
 def _resources(claims: Mapping[str, Any]) -> tuple[str, ...]:
-    """One or several (RFC 8707 §2); none only where the claim is not there at all."""
+    """Read one or several (RFC 8707 §2); none only where the claim is not there at all."""
     if "resource" not in claims:
         return ()
     value: object = claims["resource"]
@@ -185,7 +180,7 @@ def _scope(claims: Mapping[str, Any]) -> str | None:
 
 
 def believed(statement: UncheckedAssertion, jwks: Sequence[object]) -> AssertedPerson:
-    """What it says, if one of the provider's keys has signed it; else raises `BadAssertion`. `jwks`: entries of its key set."""
+    """Return what it says, if one of the provider's keys has signed it; else raise `BadAssertion`. `jwks`: entries of its key set."""
     try:
         keys: tuple[PublicKey, ...] = select(read_set({"keys": list(jwks)}), statement.kid)
     except BadKeys:
@@ -196,7 +191,7 @@ def believed(statement: UncheckedAssertion, jwks: Sequence[object]) -> AssertedP
 
 
 async def prove(parts: Parts, form: TokenForm, origin: str, now: Millis) -> AssertedPerson | Unproven | None:
-    """What the form's assertion is worth; None where nobody asks for that. Raises what the store raises."""
+    """Say what the form's assertion is worth; None where nobody asks for that. Raise what the store raises."""
     if form.grant_type != JWT_BEARER or form.assertion is None or not parts.policy.assertions:
         return None
     client = await parts.store.read(partial(clients.lookup, client_id=form.credentials.client_id or ""))

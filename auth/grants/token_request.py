@@ -23,7 +23,7 @@ NO_EPOCH = "the store has no refresh epoch: setup has not run"
 
 
 class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a grant's job may look at besides the store."""
+    """A token request, with everything that its job may look at besides the store."""
 
     form: TokenForm
     requester: Requester
@@ -59,7 +59,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a grant type says no: the code that the client is told, and the reason that the audit trail has."""
+    """The no of a grant type: the code that the client is told, and the reason that the audit trail has."""
 
     error: str
     reason: str
@@ -68,14 +68,14 @@ class TokenRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What redemption and refresh must know of the user behind a login, read afresh each time."""
+    """The user behind a login, as redemption and refresh read it afresh each time."""
 
     state: str
     scope: str
     expires_at: Millis | None = None
 
     def may(self, now: Millis) -> bool:
-        """Whether logins of this user live at all."""
+        """Return whether logins of this user live at all."""
         return self.state in LIVE_USER_STATES and (self.expires_at is None or now < self.expires_at)
 
 
@@ -91,7 +91,7 @@ def account(db: Db, user_id: str | None) -> Account | None:
 
 
 def epoch(db: Db) -> str:
-    """The refresh epoch. A restored store begins a new one, so that old chains end instead of forking."""
+    """Return the refresh epoch. A restored store begins a new one, so that old chains end instead of forking."""
     row = db.fetch_one("SELECT value FROM meta WHERE key = ?", REFRESH_EPOCH)
     if row is None:
         raise LookupError(NO_EPOCH)
@@ -108,7 +108,7 @@ def record(
     refused: str = "",
     grant_id: str | None = None,
 ) -> None:
-    """The audit row of a decision at the token endpoint."""
+    """Write the audit row of a decision at the token endpoint."""
     audit_trail.record_client(
         db,
         exchange.now,

@@ -1,6 +1,6 @@
 """Jobs of the authorization endpoint: what is asked, whether a person has agreed to it before, and their yes or no.
 
-Each looks everything up anew, so that nothing that changed under a page counts. Reading a request is in auth/authorization/authorization_request.py, pages are
+Each looks everything up anew, so that nothing that changed under a page counts. Requests are read in auth/authorization/authorization_request.py; pages are
 in authorization_endpoint.py and consent_page.py.
 """
 
@@ -18,6 +18,7 @@ from auth.audit import audit_trail
 from auth.authorization import authorization_codes
 from auth.authorization import authorization_request as authorize
 from auth.authorization.authorization_request import AuthorizationRequest, NoPlace, SendBack, WantedAccess
+from auth.authorization.device_authorization import DeviceRequest
 from auth.clients import client_registry as clients
 from auth.clients import redirect_uris
 from auth.endpoints import pushed_authorization
@@ -55,7 +56,7 @@ class OpenedRequest:
 
     @cached_property
     def text(self) -> str:
-        """What pages carry along, and forms are bound to."""
+        """The request as pages carry it along, and forms are bound to it."""
         if self.pushed:
             return authorize.write(
                 AuthorizationRequest(
@@ -66,8 +67,8 @@ class OpenedRequest:
 
     @property
     def assured(self) -> bool:
-        """Whether nobody but this client gets anything of a code: it proves who it is, or waits at a web address. Whatever runs on
-        the person's machine can name a public client's id and take its port or its scheme (RFC 8252 §8.6)."""
+        """The assurance that nobody but this client gets anything of a code: it proves who it is, or waits at a web address. Whatever runs
+        on the person's machine can name a public client's id and take its port or its scheme (RFC 8252 §8.6)."""
         return not self.client.public or urlsplit(self.wanted.redirect_uri).scheme == "https"
 
     @property
@@ -77,19 +78,19 @@ class OpenedRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentWithCode:
-    """A code is on its way: the address that the browser goes to."""
+    """A code on its way: the address that the browser goes to."""
 
     location: str = field(repr=False)
 
 
 class NotAgreed(msgspec.Struct, frozen=True):
-    """Somebody has to be asked, or has left nothing ticked."""
+    """A request of which somebody has to be asked, or has left nothing ticked."""
 
 
 def opened(
     db: Db, *, asked: AuthorizationRequest, site: Site, origin: str, now: Millis
 ) -> OpenedRequest | NoPlace | SendBack:
-    """A reading job: the request with its client, a pushed one as it was pushed."""
+    """Read the request with its client, as a job, a pushed one as it was pushed."""
     inner: AuthorizationRequest | None = asked
     if pushed_authorization.is_pushed(asked):
         inner = pushed_authorization.find(db, asked, now)
@@ -105,8 +106,8 @@ def opened(
     return OpenedRequest(asked=asked, wanted=wanted, client=client)
 
 
-def offered(wanted: WantedAccess, user: User) -> tuple[str, ...]:
-    """What of the request this account may give at all."""
+def offered(wanted: WantedAccess | DeviceRequest, user: User) -> tuple[str, ...]:
+    """Return the scopes of the request that this account may give at all."""
     return scopes.parse(scopes.narrow(wanted.scope, user.scope))
 
 
@@ -114,8 +115,8 @@ def offered(wanted: WantedAccess, user: User) -> tuple[str, ...]:
 
 
 def remembered(db: Db, found: OpenedRequest, user: User, known: Vocabulary, now: Millis) -> bool:
-    """Whether this person said yes to all of this before, to what can only be the same program. What moves money is asked about
-    every time; so is everything once a login of theirs by this client was ended, whoever ended it."""
+    """Return whether this person said yes to all of this before, to what can only be the same program. A person is asked each time
+    about what moves money, and about everything once a login of theirs by this client was ended, whoever ended it."""
     names = offered(found.wanted, user)
     if not found.assured or not names or any(known.financial(name) for name in names):
         return False
@@ -183,7 +184,7 @@ def agree(
     seed: bytes,
     now: Millis,
 ) -> SentWithCode | NotAgreed | SignedOutMeanwhile | NoPlace | SendBack:
-    """A job: everything once more, then the code. `ticked` None: nobody was asked, because they were asked before."""
+    """Check everything once more, as a job, then issue the code. `ticked` None: nobody was asked, because they were asked before."""
     session = browser_sessions.find(db, cookie, now)
     if session is None:
         return SignedOutMeanwhile()
@@ -224,7 +225,7 @@ def agree(
 def deny(
     db: Db, *, cookie: str, asked: AuthorizationRequest, site: Site, who: Requester, now: Millis
 ) -> SignedOutMeanwhile | NoPlace | SendBack:
-    """A job."""
+    """Deny a request, as a job."""
     session = browser_sessions.find(db, cookie, now)
     if session is None:
         return SignedOutMeanwhile()

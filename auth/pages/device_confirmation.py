@@ -14,10 +14,10 @@ from auth.authorization import device_authorization as device
 from auth.authorization.device_authorization import DeviceRequest
 from auth.clients import client_registry as clients
 from auth.pages import opened_servers, reauthentication_proof
+from auth.pages.consent_decisions import offered
 from auth.pages.html_shell import OPENS_AT_TOP, ago, clock, in_words
 from auth.pages.page_visit import PageVisit
 from auth.people.browser_sessions import BrowserSession
-from auth.people.user_accounts import User
 from auth.values import scopes
 from auth.values.database import Db
 from auth.values.http_messages import WireReply
@@ -63,7 +63,7 @@ async def page(
     ticked: tuple[str, ...] | None = None,
 ) -> WireReply:
     ask = found.ask
-    names = offered_by(ask, session.user)
+    names = offered(ask, session.user)
     spends = await spending(visit, session, ask.server, scopes.join(names))
     offers = opened_servers.scope_offers(visit, session.user, ask.server, names, ticked=ticked)
     asked = None
@@ -103,11 +103,6 @@ async def spending(visit: PageVisit, session: BrowserSession, server: str, scope
     if cashier is None:
         return ""
     return await visit.read(cashier.asks, person=session.user.id, server=server, scope=scope, now=visit.now)
-
-
-def offered_by(ask: DeviceRequest, user: User) -> tuple[str, ...]:
-    """Return the scopes of the request that this account may give at all."""
-    return scopes.parse(scopes.narrow(ask.scope, user.scope))
 
 
 def needs_proof(ask: DeviceRequest, session: BrowserSession, approver_ip: str, now: Millis) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from auth.authorization import device_authorization as device
 from auth.authorization.device_authorization import DeviceApproved, DeviceDenied, DeviceRequest, NotPending
 from auth.pages import device_confirmation, opened_servers, reauthentication, reauthentication_proof
+from auth.pages.consent_decisions import offered
 from auth.pages.device_confirmation import mac_of, waiting
 from auth.pages.html_shell import redirect
 from auth.pages.page_visit import PageVisit, sign_in_then, signed_in
@@ -92,9 +93,7 @@ async def _approve(visit: PageVisit, session: BrowserSession, request_id: str, c
             device.not_approved, request_id, by=session.user.id, reason="not from here", now=visit.now
         )
         return refused
-    ticked = tuple(
-        name for name in device_confirmation.offered_by(found.ask, session.user) if name in visit.scopes
-    )
+    ticked = tuple(name for name in offered(found.ask, session.user) if name in visit.scopes)
     again = partial(device_confirmation.page, visit, session, found, code, ticked=ticked)
     if not ticked:
         return await again(problem="Leave at least one thing ticked, or choose Deny.")

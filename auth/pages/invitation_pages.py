@@ -155,11 +155,4 @@ def _link_is_over(visit: PageVisit, kind: str) -> WireReply:
 
 def steps(kind: str) -> Mapping[str, PageStep]:
     """Return the step for each method of a link of this kind."""
-
-    async def show(visit: PageVisit) -> WireReply:
-        return await _show(visit, kind=kind)
-
-    async def take(visit: PageVisit) -> WireReply:
-        return await _take(visit, kind=kind)
-
-    return MappingProxyType({"GET": show, "POST": take})
+    return MappingProxyType({"GET": partial(_show, kind=kind), "POST": partial(_take, kind=kind)})

@@ -1,6 +1,6 @@
-"""What is opened when a program is let in, for the pages that ask a person: which server, and what of it.
+"""The opening that a program gets when it is let in, for the pages that ask a person: which server, and what of it.
 
-Shared by the confirm page of device login and the consent page. What is ticked can only be less than what was asked. Without
+The confirm page of device login and the consent page share it. A choice can only be less than what was asked. Without
 somebody who knows the servers (`Parts.offerings`) the pages say no more than the settings of identity do.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from auth.pages.page_visit import PageVisit
 from auth.people.user_accounts import User
 from auth.values import scopes
-from auth.values.offered_servers import OfferedTool
+from auth.values.offered_servers import OfferedTool, Offerings
 from auth.values.requester import clean
 
 # Of a long list the first are named beside it, those first that change something; a page does not hold more than the rest of these.
@@ -50,7 +50,7 @@ class ScopeTools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScopeOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """`parts`: those offered too that it includes, which say something only once it is taken away."""
+    """An offered scope. `parts`: those offered too that it includes, which say something only once it is taken away."""
 
     name: str
     words: str
@@ -70,9 +70,14 @@ class ScopeReach(msgspec.Struct, frozen=True, kw_only=True):
     changing: int = 0
 
 
+def _offerings(visit: PageVisit, server: str) -> Offerings | None:
+    """Return who knows what this server is, if anybody does."""
+    return visit.parts.offerings if server in visit.parts.site.servers else None
+
+
 def server_of(visit: PageVisit, name: str) -> OpenedServer:
-    site, offerings = visit.parts.site, visit.parts.offerings
-    found = None if offerings is None or name not in site.servers else offerings.server(name)
+    site, offerings = visit.parts.site, _offerings(visit, name)
+    found = None if offerings is None else offerings.server(name)
     title = "" if found is None else clean(found.title, TITLE_CHARACTERS)
     return OpenedServer(
         title=title or (name if len(site.servers) > 1 else ""),
@@ -82,8 +87,8 @@ def server_of(visit: PageVisit, name: str) -> OpenedServer:
 
 
 def may_move_money(visit: PageVisit, server: str) -> bool:
-    offerings = visit.parts.offerings
-    return offerings is None or server not in visit.parts.site.servers or offerings.moves_money(server)
+    offerings = _offerings(visit, server)
+    return offerings is None or offerings.moves_money(server)
 
 
 def scope_words(visit: PageVisit, server: str, names: Collection[str]) -> tuple[str, ...]:
@@ -94,7 +99,7 @@ def scope_words(visit: PageVisit, server: str, names: Collection[str]) -> tuple[
 def scope_offers(
     visit: PageVisit, user: User, server: str, names: tuple[str, ...], *, ticked: tuple[str, ...] | None
 ) -> tuple[ScopeOffer, ...]:
-    """`names`: what was asked for and this account may give. `ticked` None: nobody has chosen yet."""
+    """Offer the scopes that were asked for and this account may give. `ticked` None: nobody has chosen yet."""
     known, money = visit.parts.site.scopes, may_move_money(visit, server)
     if not money:  # a permission for nothing; asked for again where it comes to mean something
         names = tuple(name for name in names if name != scopes.FINANCIAL.name)
@@ -122,10 +127,10 @@ def scope_reach(visit: PageVisit, user: User, server: str, offers: Sequence[Scop
     """Add up these offers, ticked or not."""
     if not offers:
         return ScopeReach()
-    known, offerings = visit.parts.site.scopes, visit.parts.offerings
+    known, offerings = visit.parts.site.scopes, _offerings(visit, server)
     names = frozenset(each.name for each in offers)
     found: tuple[OfferedTool, ...] = ()
-    if offerings is not None and server in visit.parts.site.servers:
+    if offerings is not None:
         found = offerings.tools(server, person=user.id, selection=user.tools, granted=names).tools
     return ScopeReach(
         words=offers[0].words,
@@ -144,7 +149,7 @@ class OpenedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def places_of(visit: PageVisit, user: User) -> tuple[OpenedPlace, ...]:
-    """All that this person could let programs use, within their ceiling. Empty where nobody knows the servers."""
+    """List all that this person could let programs use, within their ceiling; nothing where nobody knows the servers."""
     offerings, site = visit.parts.offerings, visit.parts.site
     if offerings is None:
         return ()
@@ -161,9 +166,9 @@ def places_of(visit: PageVisit, user: User) -> tuple[OpenedPlace, ...]:
 def _tools_behind(
     visit: PageVisit, user: User, server: str, name: str, names: tuple[str, ...]
 ) -> ScopeTools | None:
-    """Those that nobody finds any more when this scope is taken away, with all that it includes."""
-    offerings = visit.parts.offerings
-    if offerings is None or server not in visit.parts.site.servers:
+    """Collect the tools that nobody finds any more when this scope is taken away, with all that it includes."""
+    offerings = _offerings(visit, server)
+    if offerings is None:
         return None
     rest = frozenset(other for other in names if not scopes.covers((name,), other))
     everything = offerings.tools(server, person=user.id, selection=user.tools, granted=frozenset(names))

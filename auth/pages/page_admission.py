@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from auth.authorization import authorization_request as authorize
 from auth.context.identity_parts import Parts
 from auth.pages import html_shell, reauthentication_proof
-from auth.pages.html_shell import ErrorReply, Frame
+from auth.pages.html_shell import ErrorMark, ErrorReply, Frame
 from auth.pages.page_visit import PageVisit, way_out
 from auth.people import browser_sessions, webauthn_ceremony
 from auth.values.database import NotStored
@@ -39,7 +39,7 @@ FIELDS: Final = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FormBounds:
-    """What a page's forms bring at most: so many fields, each of so many characters unless it is one of `LONG_FIELDS`."""
+    """The bounds of a page's forms: so many fields, each of so many characters unless it is one of `LONG_FIELDS`."""
 
     fields: int = FIELDS
     characters: int = FIELD_CHARACTERS
@@ -49,15 +49,15 @@ OURS: Final = FormBounds()
 
 
 def admit(request: WireRequest, parts: Parts, bounds: FormBounds = OURS) -> PageVisit | WireReply:
-    """The visit that a page is given, or the page that says why there is none. The method is the route's to judge."""
+    """Make the visit that a page is given, or the page that says why there is none. The method is the route's to judge."""
     frame = html_shell.frame_for(request.origin, parts.entropy(html_shell.NONCE_BYTES))
     if not _is_private(frame, request, parts):
-        return _needs_https(frame)
+        return _refuse(frame, NEEDS_HTTPS)
     if request.method == "POST" and not browser_sessions.sent_by_own_page(request.headers, request.origin):
-        return _foreign_form(frame)
+        return _refuse(frame, FOREIGN_FORM)
     form = _read_form(request.form, bounds)
     if form is None:
-        return _unreadable_form(frame)
+        return _refuse(frame, UNREADABLE_FORM)
     cookie = browser_sessions.read_cookie(request.headers, frame.secure)
     return PageVisit(
         request=request,
@@ -73,17 +73,23 @@ def admit(request: WireRequest, parts: Parts, bounds: FormBounds = OURS) -> Page
 
 
 def refuse_method(request: WireRequest, parts: Parts, allowed: Sequence[str]) -> WireReply:
-    """For a page that has no such method. `allowed`: those that it has."""
+    """Answer for a page that has no such method. `allowed`: those that it has."""
     frame = html_shell.frame_for(request.origin, parts.entropy(html_shell.NONCE_BYTES))
-    return (
-        _wrong_method(frame, allowed, request.path)
-        if _is_private(frame, request, parts)
-        else _needs_https(frame)
+    if not _is_private(frame, request, parts):
+        return _refuse(frame, NEEDS_HTTPS)
+    return html_shell.error_page(
+        405,
+        "There is nothing to see here",
+        "This address only takes forms that another page sends.",
+        "If you have loaded a page again, go back to where you came from.",
+        frame,
+        headers=(("allow", ", ".join(allowed)),),
+        back=way_out(request.path),
     )
 
 
 async def recognised(reply: WireReply, visit: PageVisit) -> WireReply:
-    """An error page knows who reads it, as every other page does."""
+    """Draw an error page for who reads it, as every other page is drawn."""
     if not isinstance(reply, ErrorReply) or reply.frame.account is not None:
         return reply
     try:
@@ -94,7 +100,7 @@ async def recognised(reply: WireReply, visit: PageVisit) -> WireReply:
 
 
 def _is_private(frame: Frame, request: WireRequest, parts: Parts) -> bool:
-    """Nobody on the way can read along."""
+    """Return whether nobody on the way can read along."""
     return frame.secure or (parts.site.loopback and is_loopback(request.origin))
 
 
@@ -107,7 +113,7 @@ def is_loopback(origin: str) -> bool:
 
 
 def _read_form(fields: tuple[tuple[str, str], ...], bounds: FormBounds) -> Mapping[str, str] | None:
-    """Each field once, `scope` apart; None for anything that none of our forms sends."""
+    """Read each field, which comes once, `scope` apart; None for anything that none of our forms sends."""
     if len(fields) > bounds.fields or any(
         len(value) > LONG_FIELDS.get(name, bounds.characters) for name, value in fields
     ):
@@ -120,46 +126,36 @@ def _read_form(fields: tuple[tuple[str, str], ...], bounds: FormBounds) -> Mappi
 # ---------------------------------------------------------------- refusals
 
 
-def _needs_https(frame: Frame) -> WireReply:
-    return html_shell.error_page(
-        400,
-        "This page needs https",
-        "A passphrase typed here could be read on its way.",
-        "Open the server’s https address, or approve the login on the machine itself with `ostiary approve`.",
-        frame,
-    )
+class PageRefusal(NamedTuple):
+    status: int
+    title: str
+    what_happened: str
+    what_next: str
+    back: tuple[str, str] | None = ("/", "To the front page")
+    mark: ErrorMark | None = None
 
 
-def _wrong_method(frame: Frame, allowed: Sequence[str], path: str) -> WireReply:
-    return html_shell.error_page(
-        405,
-        "There is nothing to see here",
-        "This address only takes forms that another page sends.",
-        "If you have loaded a page again, go back to where you came from.",
-        frame,
-        headers=(("allow", ", ".join(allowed)),),
-        back=way_out(path),
-    )
+NEEDS_HTTPS: Final = PageRefusal(
+    400,
+    "This page needs https",
+    "A passphrase typed here could be read on its way.",
+    "Open the server’s https address, or approve the login on the machine itself with `ostiary approve`.",
+    back=None,
+)
+FOREIGN_FORM: Final = PageRefusal(
+    403,
+    "This form came from another site",
+    "Some other page tried to send it in your name. Nothing was changed.",
+    "If that was you, open the page here and send it from there.",
+)
+UNREADABLE_FORM: Final = PageRefusal(
+    400,
+    "This form cannot be read",
+    "A field is too long or comes twice. Nothing was changed.",
+    "Load the page again and send it once more.",
+    mark="lost",
+)
 
 
-def _foreign_form(frame: Frame) -> WireReply:
-    return html_shell.error_page(
-        403,
-        "This form came from another site",
-        "Some other page tried to send it in your name. Nothing was changed.",
-        "If that was you, open the page here and send it from there.",
-        frame,
-        back=("/", "To the front page"),
-    )
-
-
-def _unreadable_form(frame: Frame) -> WireReply:
-    return html_shell.error_page(
-        400,
-        "This form cannot be read",
-        "A field is too long or comes twice. Nothing was changed.",
-        "Load the page again and send it once more.",
-        frame,
-        back=("/", "To the front page"),
-        mark="lost",
-    )
+def _refuse(frame: Frame, why: PageRefusal) -> WireReply:
+    return html_shell.error_page(*why[:4], frame, back=why.back, mark=why.mark)

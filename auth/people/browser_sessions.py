@@ -6,7 +6,6 @@ in never reuses it, so that a value planted beforehand is worth nothing afterwar
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import re
@@ -16,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from auth.jose.base64url import pack
 from auth.people import user_accounts
 from auth.people.user_accounts import User
 from auth.values import sealed_rows
@@ -48,18 +48,18 @@ class BrowserSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cookie_name(secure: bool) -> str:
-    """`__Host-` cannot be set by a neighbour's subdomain or over http; on http loopback no browser would keep it."""
+    """Return the name: `__Host-` cannot be set by a neighbour's subdomain or over http; on http loopback no browser would keep it."""
     return "__Host-ostiary" if secure else "ostiary"
 
 
 def cookie_from(entropy: bytes) -> str:
     if len(entropy) != COOKIE_BYTES:
         raise ValueError(f"a session needs {COOKIE_BYTES} random bytes")
-    return base64.urlsafe_b64encode(entropy).rstrip(b"=").decode()
+    return pack(entropy)
 
 
 def read_cookie(headers: Mapping[str, str], secure: bool) -> str | None:
-    """Our cookie, if there is exactly one and it looks like ours.
+    """Read our cookie, if there is exactly one and it looks like ours.
 
     On loopback every other local web server can set cookies for the same host: two of our name mean that one was planted.
     """
@@ -74,7 +74,7 @@ def read_cookie(headers: Mapping[str, str], secure: bool) -> str | None:
 
 
 def set_cookie(value: str, secure: bool, *, keep: bool) -> tuple[str, str]:
-    """The header that sets the cookie; `keep` it for a session's longest life, or until the browser closes."""
+    """Make the header that sets the cookie; `keep` it for a session's longest life, or until the browser closes."""
     age = f"; Max-Age={ABSOLUTE // 1_000}" if keep else ""
     return (
         "set-cookie",
@@ -97,7 +97,7 @@ def hash_of(cookie: str) -> str:
 
 
 def begin(db: Db, *, cookie: str, replaces: str | None, user_id: str, who: Requester, now: Millis) -> None:
-    """A job: sign `user_id` in under a fresh cookie, and end what the browser's old cookie stood for."""
+    """Sign `user_id` in under a fresh cookie, as a job, and end what the browser's old cookie stood for."""
     if replaces is not None:
         _forget(db, replaces)
     db.execute(
@@ -135,7 +135,7 @@ class NewSession:
 
 
 def find(db: Db, cookie: str | None, now: Millis) -> BrowserSession | None:
-    """A job: the live session behind a cookie. Idle, too old, or of a user who may not sign in: there is none."""
+    """Find the live session behind a cookie, as a job. One that is idle, too old, or of a user who may not sign in is none."""
     if cookie is None:
         return None
     row = db.fetch_one(
@@ -153,7 +153,7 @@ def find(db: Db, cookie: str | None, now: Millis) -> BrowserSession | None:
 
 
 def barred(db: Db, cookie: str, now: Millis) -> User | None:
-    """A job: whose session this would be, if their account had not ended or been disabled meanwhile."""
+    """Return, as a job, whose session this would be, if their account had not ended or been disabled meanwhile."""
     row = db.fetch_one(
         "SELECT * FROM browser_sessions WHERE id_hash = ? AND expires_at > ?", hash_of(cookie), now
     )
@@ -179,7 +179,7 @@ class SignedInBrowser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listing(db: Db, *, now: Millis, user_id: str | None = None, after: str = "") -> list[SignedInBrowser]:
-    """A job: a page of the live sessions, of one person or of everybody, whose ids come after this one; last used first."""
+    """List live sessions, as a job, of one person or of everybody, whose ids come after this one; last used first."""
     rows = db.fetch_all(
         "SELECT b.*, u.name AS user_name FROM browser_sessions b JOIN users u ON u.id = b.user_id"
         " WHERE b.expires_at > ? AND b.last_used_at > ?"
@@ -209,18 +209,18 @@ def touch(db: Db, session: BrowserSession, now: Millis) -> None:
 
 
 def proven_again(db: Db, session: BrowserSession, now: Millis) -> None:
-    """A job: the passphrase was asked for and given once more."""
+    """Note, as a job, that the passphrase was asked for and given once more."""
     sealed_rows.update(db, sealed_rows.SESSIONS, session.id_hash, {"auth_time": now, "last_used_at": now})
 
 
 def end_all(db: Db, user_id: str, *, but: str = "") -> int:
-    """A job: sign a person out of every browser; `but` is the `id_hash` of one that stays. How many ended."""
+    """Sign a person out of every browser, as a job, but for the one with this `id_hash`; return how many ended."""
     db.takes_away()
     return db.execute("DELETE FROM browser_sessions WHERE user_id = ? AND id_hash <> ?", user_id, but)
 
 
 def end_by_id(db: Db, session_id: str, *, user_id: str | None = None) -> int:
-    """A job: end the one with this `SignedInBrowser.id`, if it is this person's where one is named."""
+    """End the one with this `SignedInBrowser.id`, as a job, if it is this person's where one is named."""
     if len(session_id) != ID_CHARACTERS:
         return 0
     db.takes_away()
@@ -246,7 +246,7 @@ def _forget(db: Db, cookie: str) -> bool:
 
 
 def form_token(key: bytes, cookie: str, purpose: str) -> str:
-    """What a form carries to show that this server gave it to this browser for this purpose.
+    """Return what a form carries to show that this server gave it to this browser for this purpose.
 
     The cookie's length is fixed and the purpose comes last, so no two pairs give the same text.
     """
@@ -260,7 +260,7 @@ def token_fits(key: bytes, cookie: str | None, purpose: str, given: str) -> bool
 
 
 def sent_by_own_page(headers: Mapping[str, str], origin: str) -> bool:
-    """Whether the browser says that this POST came from one of our pages, or says nothing about it.
+    """Return whether the browser says that this POST came from one of our pages, or says nothing about it.
 
     `Sec-Fetch-Site` settles it where it is sent (every current browser, to https and loopback): same-site is not enough,
     for another port on localhost is that. `Origin: null` is what our own forms send, because our pages have no referrer.

@@ -6,7 +6,6 @@ The cookie opens nothing: it says, under a MAC, which account it was. Counting t
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import re
@@ -15,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from auth.jose.base64url import pack
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import DAY
 
@@ -26,7 +26,7 @@ _VALUE: Final = re.compile(r"(usr_[a-z0-9]{1,60})\.([0-9]{1,15})\.([A-Za-z0-9_-]
 
 
 class KnownBrowser(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cookie of ours says."""
+    """The content of a cookie of ours."""
 
     user_id: str
     bucket: str  # where this browser's tries are counted
@@ -37,16 +37,16 @@ def cookie_name(secure: bool) -> str:
 
 
 def set_cookie(key: bytes, user_id: str, *, entropy: bytes, secure: bool, now: Millis) -> tuple[str, str]:
-    """The header that makes this a known browser. `entropy` is `NONCE_BYTES` from the system's generator."""
+    """Make the header that makes this a known browser. `entropy` is `NONCE_BYTES` from the system's generator."""
     if len(entropy) != NONCE_BYTES:
         raise ValueError(f"a known browser needs {NONCE_BYTES} random bytes")
-    said = f"{user_id}.{now}.{base64.urlsafe_b64encode(entropy).rstrip(b'=').decode()}"
+    said = f"{user_id}.{now}.{pack(entropy)}"
     tail = f"Path=/; Max-Age={LASTS // 1_000}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
     return "set-cookie", f"{cookie_name(secure)}={said}.{_mac(key, said)}; {tail}"
 
 
 def read(key: bytes, headers: Mapping[str, str], *, secure: bool, now: Millis) -> KnownBrowser | None:
-    """The first cookie that is ours; what somebody planted beside it fits no MAC."""
+    """Read the first cookie that is ours; one that somebody planted beside it fits no MAC."""
     for part in re.split("[;,]", headers.get("cookie", "")):
         name, _, value = part.partition("=")
         match = _VALUE.fullmatch(value.strip()) if name.strip() == cookie_name(secure) else None

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from auth.jose.base64url import pack
 from auth.values.identity_model import Millis
 from auth.values.issuer_and_resources import Site
 from auth.values.limits_and_lifetimes import SECOND
@@ -95,7 +96,7 @@ def ask(
     """`entropy` is `NONCE_BYTES` from the system's generator. `user_id` is None where anybody may answer."""
     if len(entropy) != NONCE_BYTES:
         raise ValueError(f"a challenge needs {NONCE_BYTES} random bytes")
-    ticket = f"{now + LIFETIME}.{text_of(entropy)}"
+    ticket = f"{now + LIFETIME}.{pack(entropy)}"
     challenge = _challenge(key, cookie, purpose, user_id, ticket)
     return PasskeyChallenge(ticket=ticket, challenge=challenge, expires_at=now + LIFETIME)
 
@@ -122,9 +123,9 @@ def creation_options(
 ) -> dict[str, Any]:
     """What `navigator.credentials.create` is given; bytes as base64url. `known`: credentials that this person has."""
     return {
-        "challenge": text_of(question.challenge),
+        "challenge": pack(question.challenge),
         "rp": {"id": party.rp_id, "name": f"Ostiary at {party.rp_id}"},
-        "user": {"id": text_of(user_id.encode()), "name": name, "displayName": name},
+        "user": {"id": pack(user_id.encode()), "name": name, "displayName": name},
         "pubKeyCredParams": [{"type": "public-key", "alg": algorithm} for algorithm in ALGORITHMS],
         "timeout": LIFETIME,
         "excludeCredentials": [{"type": "public-key", "id": each} for each in known],
@@ -142,7 +143,7 @@ def request_options(
 ) -> dict[str, Any]:
     """What `navigator.credentials.get` is given. Without `known` the person picks among all that are for this server."""
     return {
-        "challenge": text_of(question.challenge),
+        "challenge": pack(question.challenge),
         "rpId": party.rp_id,
         "timeout": LIFETIME,
         "userVerification": "required",
@@ -237,8 +238,8 @@ def verify_registration(
     except Exception as error:  # what a library of parsers raises on bytes from outside has no common name
         return PasskeyNotBelieved(_reason(error))
     return NewPasskey(
-        credential_id=text_of(credential.credential_id),
-        public_key=text_of(public_key),
+        credential_id=pack(credential.credential_id),
+        public_key=pack(public_key),
         sign_count=count,
         rp_id=party.rp_id,
     )
@@ -256,7 +257,7 @@ def read_assertion(text: str) -> PasskeyAnswer | PasskeyNotBelieved:
         return PasskeyNotBelieved(_reason(error))
     if not 0 < len(raw) <= CREDENTIAL_ID_BYTES:
         return PasskeyNotBelieved("the credential's id has an impossible length")
-    return PasskeyAnswer(credential_id=text_of(raw), user_handle=user_handle, response=said.response)
+    return PasskeyAnswer(credential_id=pack(raw), user_handle=user_handle, response=said.response)
 
 
 def verify_assertion(
@@ -305,7 +306,7 @@ def _server(party: RelyingParty) -> Any:  # half of its types are unknown
 
 
 def _state(question: PasskeyChallenge) -> dict[str, str]:
-    return {"challenge": text_of(question.challenge), "user_verification": "required"}
+    return {"challenge": pack(question.challenge), "user_verification": "required"}
 
 
 def _refuse_frames(client_data: str) -> None:
@@ -323,10 +324,6 @@ def _reason(error: Exception) -> str:
 
 
 # ---------------------------------------------------------------- bytes as text
-
-
-def text_of(value: bytes) -> str:
-    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def _bytes(text: str) -> bytes:

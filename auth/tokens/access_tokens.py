@@ -11,16 +11,16 @@ from typing import Any, Final
 import msgspec
 
 from auth.audit import audit_trail
+from auth.context.identity_parts import Parts
 from auth.grants import refresh_tokens
 from auth.grants.login_records import revoke
 from auth.grants.token_request import Issue
 from auth.jose.base64url import pack
 from auth.jose.es256 import sign
-from auth.keys.refresh_token_keys import RefreshRing
 from auth.keys.signing_keys import SigningKey
 from auth.values.compact_json import json_bytes
 from auth.values.database import Db
-from auth.values.entropy import identifier
+from auth.values.entropy import SEED_BYTES, identifier
 from auth.values.identity_model import Client, Millis
 from auth.values.issuer_and_resources import Site
 from auth.values.limits_and_lifetimes import TokenPolicy
@@ -31,7 +31,7 @@ TOKEN_TYPE: Final = "at+jwt"
 
 
 def mint(issue: Issue, *, site: Site, policy: TokenPolicy, key: SigningKey, seed: bytes) -> tuple[str, int]:
-    """A signed access token and the seconds it lives. Raises LookupError if the issue's server is not configured."""
+    """Make a signed access token; return it and the seconds it lives. Raise LookupError if the issue's server is not configured."""
     audience = site.audience(issue.server)
     if audience is None:
         raise LookupError(issue.server)
@@ -60,11 +60,15 @@ def _header(algorithm: str, kid: str) -> str:
     return pack(json_bytes({"alg": algorithm, "kid": kid, "typ": TOKEN_TYPE}))
 
 
-def answer(
-    issue: Issue, *, site: Site, policy: TokenPolicy, key: SigningKey, refresh_keys: RefreshRing, seed: bytes
-) -> dict[str, Any]:
-    """RFC 6749 §5.1. `scope` is always there: some clients die without it."""
-    token, lives = mint(issue, site=site, policy=policy, key=key, seed=seed)
+def answer(parts: Parts, issue: Issue) -> dict[str, Any]:
+    """Sign what was issued, and make the answer (RFC 6749 §5.1). `scope` is always there: some clients die without it."""
+    token, lives = mint(
+        issue,
+        site=parts.site,
+        policy=parts.policy.tokens,
+        key=parts.keys.ring.signing(issue.issued_at),
+        seed=parts.entropy(SEED_BYTES),
+    )
     body: dict[str, Any] = {
         "access_token": token,
         "token_type": "Bearer" if issue.jkt is None else "DPoP",
@@ -73,12 +77,12 @@ def answer(
     }
     if issue.counter is not None:
         link = refresh_tokens.ChainLink(grant_id=issue.grant_id, counter=issue.counter)
-        body["refresh_token"] = refresh_tokens.write(refresh_keys.newest(), link)
+        body["refresh_token"] = refresh_tokens.write(parts.keys.refresh.newest(), link)
     return body
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer is 200 whether or not there was anything to revoke (§2.2)."""
+    """The end of a revocation: the answer is 200 whether or not there was anything to revoke (§2.2)."""
 
     known: bool
 
@@ -86,7 +90,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True):
 def revoke_by_token(
     db: Db, client: Client, grant_id: str | None, *, requester: Requester, now: Millis
 ) -> Revoked | OAuthRefusal:
-    """A job: end the login that a token belongs to. `grant_id` was read from a token of ours, None for any other text."""
+    """End the login that a token belongs to, as a job. `grant_id` was read from a token of ours, None for any other text."""
     row = None if grant_id is None else db.fetch_one("SELECT client_id FROM grants WHERE id = ?", grant_id)
     refused, ended = "", False
     if row is None or grant_id is None:
