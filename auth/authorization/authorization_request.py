@@ -1,7 +1,7 @@
-"""What an authorization request asks for (RFC 6749 §4.1.1, RFC 7636, RFC 8707, OAuth 2.1): read, judged, written down again. Pure.
+"""The authorization request (RFC 6749 §4.1.1, RFC 7636, RFC 8707, OAuth 2.1): read, judged, written down again, without side effects.
 
 Nothing is redirected before the client and its redirect address are known to belong together. The page that a browser comes to
-is in auth/pages/authorization_endpoint.py, what a person says to it in auth/pages/consent_decisions.py, requests that a client pushed beforehand in auth/endpoints/pushed_authorization.py.
+is in auth/pages/authorization_endpoint.py, a person's answer in auth/pages/consent_decisions.py, pushed requests are in auth/endpoints/pushed_authorization.py.
 """
 
 from __future__ import annotations
@@ -15,29 +15,14 @@ import msgspec
 
 from auth.authorization import pkce
 from auth.clients import redirect_uris
-from auth.grants.request_parameters import LENGTH, LENGTHS
+from auth.grants.request_parameters import AUTHORIZATION, LENGTH, LENGTHS
 from auth.jose.public_keys import is_thumbprint
 from auth.values.endpoint_paths import AUTHORIZE
 from auth.values.identity_model import AUTHORIZATION_CODE, Client, Millis
 from auth.values.issuer_and_resources import ForeignResource, Site
 from auth.values.limits_and_lifetimes import DAY
 
-# What we look at, in the order in which a request is written down. Everything else is ignored (RFC 6749 §3.1).
-NAMES: Final = (
-    "response_type",
-    "client_id",
-    "redirect_uri",
-    "code_challenge",
-    "code_challenge_method",
-    "scope",
-    "state",
-    "prompt",
-    "max_age",
-    "response_mode",
-    "request",
-    "request_uri",
-    "dpop_jkt",
-)
+NAMES: Final = AUTHORIZATION  # everything else is ignored (RFC 6749 §3.1)
 RESOURCE: Final = "resource"
 RESOURCES: Final = 8
 
@@ -60,14 +45,14 @@ class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """There is no address that the browser may be sent to: a page of ours tells the person. The client is told the same text
-    where it pushed the request itself."""
+    """A request without an address that the browser may be sent to: a page of ours tells the person, and an answer the client that
+    pushed it."""
 
     why: str
 
 
 class SendBack(msgspec.Struct, frozen=True, kw_only=True):
-    """§4.1.2.1: the client learns what was wrong, at an address that is its own."""
+    """An error for the client, at an address that is its own (§4.1.2.1)."""
 
     redirect_uri: str
     # Whether the operator knows the address, or it leads no further than the person's own machine. To any other, which a
@@ -106,7 +91,7 @@ class WantedAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(pairs: Sequence[tuple[str, str]]) -> AuthorizationRequest:
-    """An empty parameter counts as absent (§3.1)."""
+    """Read a request. An empty parameter counts as absent (§3.1)."""
     values: dict[str, str] = {}
     resources: list[str] = []
     repeated: set[str] = set()
@@ -133,13 +118,13 @@ def read(pairs: Sequence[tuple[str, str]]) -> AuthorizationRequest:
 
 
 def write(asked: AuthorizationRequest) -> str:
-    """The request as a query string, the same for the same request."""
+    """Write a request as a query string, the same for the same request."""
     known = [(name, asked.values[name]) for name in NAMES if name in asked.values]
     return urlencode([*known, *((RESOURCE, resource) for resource in asked.resources)])
 
 
 def read_text(query: str) -> AuthorizationRequest:
-    """Of what `write` wrote, or somebody pretends it did."""
+    """Read what `write` wrote, or somebody pretends it did."""
     return read(parse_qsl(query[:CHARACTERS], keep_blank_values=True))
 
 
@@ -153,7 +138,7 @@ def path_of(query: str) -> str:
 def check(
     asked: AuthorizationRequest, client: Client | None, site: Site, origin: str
 ) -> NoPlace | SendBack | WantedAccess:
-    """`client` is the one that the request names, if there is such a one; `origin` the name under which we were called."""
+    """Judge a request. `client` is the one that it names, if there is such a one; `origin` the name under which we were called."""
     if asked.get("client_id") is None:
         return NoPlace(why="The request does not say which program it comes from.")
     if client is None or not client.enabled:
@@ -214,7 +199,7 @@ def _problem(
     scope: str,
     prompts: frozenset[str],
 ) -> tuple[str, str] | None:
-    """The first thing that is wrong: an error code and a sentence for the client, which repeats nothing of the request."""
+    """Find the first thing that is wrong: an error code and a sentence for the client, which repeats nothing of the request."""
     method = asked.get("code_challenge_method")
     age = asked.get("max_age")
     jkt = asked.get("dpop_jkt")
@@ -240,7 +225,7 @@ def _problem(
 
 
 def answer(back: SendBack, *, issuer: str) -> str:
-    """The address of an error response, with `iss` (RFC 9207)."""
+    """Return the address of an error response, with `iss` (RFC 9207)."""
     said = {"error": back.error, "error_description": back.description}
     return redirect_uris.with_answer(back.redirect_uri, {**said, **_state(back.state), "iss": issuer})
 

@@ -1,6 +1,6 @@
 """Device authorization (RFC 8628 §3.1-3.3): asking for a code, finding it again, approving or denying it.
 
-Redeeming it lives in grant_types/device_code_grant.py; the page that shows it, and the limits on guessing, live with the pages. Nothing here
+Redeeming one is in grant_types/device_code_grant.py; the page that shows it, and the limits on guessing, are with the pages. Nothing here
 says who may approve: the caller has signed somebody in, or knows the uid at the other end of a local socket.
 """
 
@@ -23,7 +23,7 @@ from auth.values.entropy import Entropy
 from auth.values.identity_model import DEVICE_CODE, Client, Millis
 from auth.values.issuer_and_resources import ForeignResource, Site
 from auth.values.limits_and_lifetimes import MINUTE, DevicePolicy
-from auth.values.oauth_errors import OAuthRefusal
+from auth.values.oauth_errors import OAuthRefusal, try_later
 from auth.values.requester import Requester, shown
 from server.lib.secret import Secret
 
@@ -39,7 +39,7 @@ PENDING_SHOWN: Final = 1_000
 
 
 class CodeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device asks for, as it came; the texts are claims."""
+    """A device's request, as it came; the texts are claims."""
 
     scope: str
     resources: tuple[str, ...]
@@ -49,7 +49,7 @@ class CodeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """§3.2. The secrets leave in the reply; rows hold a hash and a MAC of them."""
+    """The answer (§3.2). The secrets leave in the reply; rows hold a hash and a MAC of them."""
 
     device_code: Secret
     user_code: Secret
@@ -85,7 +85,7 @@ class DeviceDenied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotPending(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing was decided. `gone` is all that an outsider may learn: unknown, expired, decided already."""
+    """A request of which nothing was decided. `gone` is all that an outsider may learn: unknown, expired, decided already."""
 
     reason: Literal["gone", "user_not_enabled", "no_scope"]
 
@@ -94,7 +94,7 @@ class NotPending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def normalise(user_code: str) -> str | None:
-    """The eight letters in what somebody typed, whatever the case, dashes and spaces; None if it cannot be a code."""
+    """Return the eight letters in what somebody typed, whatever the case, dashes and spaces; None if it cannot be a code."""
     letters = "".join(letter for letter in user_code[:64].upper() if letter in ALPHABET)
     return letters if len(letters) == CODE_LENGTH else None
 
@@ -104,7 +104,7 @@ def display(code: str) -> str:
 
 
 def user_code_mac(key: bytes, code: str) -> str:
-    """`code` as `normalise` returns it; `key` is the subkey for `MAC_PURPOSE`."""
+    """Return what is stored of a code as `normalise` returns it. `key` is the subkey for `MAC_PURPOSE`."""
     return hmac.new(key, code.encode(), hashlib.sha256).hexdigest()
 
 
@@ -126,7 +126,7 @@ def request_code(
     policy: DevicePolicy,
     now: Millis,
 ) -> DeviceAuthorization | OAuthRefusal:
-    """A job: the device authorization endpoint for an authenticated client. A refusal leaves its audit row."""
+    """Give an authenticated client its codes, as a job. A refusal leaves its audit row."""
     server = site.meant(ask.resources, (ask.requester.origin,), client.server)
     scope = site.scopes.asked(ask.scope, client.scope)
     refusal = _unfit(client, server, scope) or _over_a_cap(db, client.id, ask.requester, policy, now)
@@ -181,7 +181,7 @@ def _unfit(client: Client, server: str | ForeignResource, scope: str) -> OAuthRe
 
 
 def _free_code(db: Db, entropy: Entropy, mac_key: bytes) -> str:
-    """A code that no live request has. With 1 000 live ones a draw collides once in 25 million times."""
+    """Draw a code that no live request has. With 1 000 live ones a draw collides once in 25 million times."""
     while True:
         code = entropy.letters(ALPHABET, CODE_LENGTH)
         taken = db.fetch_one(
@@ -207,13 +207,13 @@ def _over_a_cap(
     recent, oldest = _count(db, "created_at", "network = ? AND created_at > ?", network, now - MINUTE)
     everybody, frees = _count(db, "expires_at", live, now)
     if mine >= policy.live_codes_per_requester:
-        return _later("too many logins are waiting for approval", mine_frees - now)
+        return try_later("too many logins are waiting for approval", mine_frees - now)
     if recent >= policy.codes_per_minute_per_network:
-        return _later("too many logins were started in the last minute", oldest + MINUTE - now)
+        return try_later("too many logins were started in the last minute", oldest + MINUTE - now)
     if everybody >= policy.live_codes:
-        return _later("too many logins are waiting for approval", frees - now)
+        return try_later("too many logins are waiting for approval", frees - now)
     if opens := attempt_limits.closed_until(db, [(around, wide)], now):
-        return _later("too many logins were started in the last minutes", opens - now)
+        return try_later("too many logins were started in the last minutes", opens - now)
     attempt_limits.count(db, around, now)
     return None
 
@@ -226,14 +226,6 @@ def _count(db: Db, oldest: str, where: str, *values: object) -> tuple[int, Milli
     return row["n"], row["oldest"] or 0
 
 
-def _later(description: str, wait_ms: int) -> OAuthRefusal:
-    return OAuthRefusal(
-        error="temporarily_unavailable",
-        description=description,
-        retry_after_seconds=max(1, -(-wait_ms // 1_000)),
-    )
-
-
 # ---------------------------------------------------------------- for approvers
 
 _SELECT = (
@@ -243,7 +235,7 @@ _SELECT = (
 
 
 def pending(db: Db, now: Millis) -> list[DeviceRequest]:
-    """Everything that waits for a decision, oldest first."""
+    """List all that wait for a decision, oldest first."""
     rows = db.fetch_all(
         f"{_SELECT} WHERE d.state = 'pending' AND d.expires_at > ? ORDER BY d.created_at LIMIT ?",
         now,
@@ -253,7 +245,7 @@ def pending(db: Db, now: Millis) -> list[DeviceRequest]:
 
 
 def waiting(db: Db, now: Millis) -> int:
-    """How many wait for a decision."""
+    """Count those that wait for a decision."""
     row = db.fetch_one(
         "SELECT COUNT(*) AS n FROM device_codes WHERE state = 'pending' AND expires_at > ?", now
     )
@@ -261,7 +253,7 @@ def waiting(db: Db, now: Millis) -> int:
 
 
 def find(db: Db, user_code_mac: str, now: Millis) -> DeviceRequest | None:
-    """The request that waits under this code; None for unknown, expired and decided alike."""
+    """Find the request that waits under this code; None for unknown, expired and decided alike."""
     row = db.fetch_one(
         f"{_SELECT} WHERE d.user_code_mac = ? AND d.state = 'pending' AND d.expires_at > ?",
         user_code_mac,
@@ -271,7 +263,7 @@ def find(db: Db, user_code_mac: str, now: Millis) -> DeviceRequest | None:
 
 
 def was_one(db: Db, user_code_mac: str) -> bool:
-    """Whether a request has had this code and is over now."""
+    """Return whether a request has had this code and is over now."""
     row = db.fetch_one("SELECT id FROM device_codes WHERE user_code_mac = ? LIMIT 1", user_code_mac)
     return row is not None
 
@@ -292,7 +284,7 @@ def how_it_ended(db: Db, user_code_mac: str) -> Literal["approved", "denied", "w
 def approve(
     db: Db, request_id: str, *, subject: str, by: str, scope: str | None, now: Millis
 ) -> DeviceApproved | NotPending:
-    """A job: `subject` (a user id) grants what of the request lies under `scope` (None: all) and under the user's ceiling.
+    """Approve a request, as a job: `subject` (a user id) grants what of it lies under `scope` (None: all) and under their ceiling.
 
     `by` is who pressed the button: a user id, or `local:<uid>`.
     """
@@ -322,47 +314,45 @@ def approve(
 
 
 def not_approved(db: Db, request_id: str, *, by: str, reason: str, now: Millis) -> None:
-    """A job: somebody would have approved it, and the policy does not let them."""
+    """Note, as a job, that somebody would have approved it, and the policy does not let them."""
     row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)
     if row is not None:
         _decided(db, row, by, now, event="device.approved", refused=reason)
 
 
 def deny(db: Db, request_id: str, *, by: str, now: Millis) -> DeviceDenied | NotPending:
-    """A job. Also takes back an approval that has not been redeemed yet."""
+    """Deny a request, as a job, also one whose approval has not been redeemed yet."""
     row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)
     if row is None:
         return NotPending(reason="gone")
-    won = db.execute(
-        f"UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?, {sealed_rows.WIPED}"
-        " WHERE id = ? AND state IN ('pending', 'approved') AND expires_at > ?",
-        now,
-        by,
-        request_id,
-        now,
-    )
+    won = _deny(db, "id = ?", request_id, by=by, now=now)
     _decided(db, row, by, now, event="device.denied", refused="" if won else "gone")
     return DeviceDenied(request=_request(row)) if won else NotPending(reason="gone")
 
 
 def withdraw(db: Db, client_id: str, device_code: str, *, requester: Requester, now: Millis) -> bool:
-    """A job: the program that asked, and shows its device code for it, waits no longer. Also takes back an approval that has not been
-    redeemed yet. False: there is no such request of this client, or it is over."""
+    """Withdraw a request, as a job, for the program that shows its device code, also one whose approval has not been redeemed yet.
+    Return False if there is no such request of this client, or it is over."""
     code_hash = device_code_hash(device_code)
-    won = db.execute(
-        f"UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?, {sealed_rows.WIPED}"
-        " WHERE device_code_hash = ? AND client_id = ? AND state IN ('pending', 'approved') AND expires_at > ?",
-        now,
-        f"client:{client_id}",
-        code_hash,
-        client_id,
-        now,
-    )
+    where = "device_code_hash = ? AND client_id = ?"
+    won = _deny(db, where, code_hash, client_id, by=f"client:{client_id}", now=now)
     row = db.fetch_one("SELECT id FROM device_codes WHERE device_code_hash = ?", code_hash) if won else None
     if row is None:
         return False
     audit_trail.record_client(db, now, "device.withdrawn", client_id, requester, reason=row["id"])
     return True
+
+
+def _deny(db: Db, where: str, *values: str, by: str, now: Millis) -> bool:
+    won = db.execute(
+        f"UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?, {sealed_rows.WIPED}"
+        f" WHERE {where} AND state IN ('pending', 'approved') AND expires_at > ?",
+        now,
+        by,
+        *values,
+        now,
+    )
+    return bool(won)
 
 
 def _request(row: Row) -> DeviceRequest:

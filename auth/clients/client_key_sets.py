@@ -1,6 +1,6 @@
-"""Where the public keys of a client come from: its registration, or an address that it named (`jwks_uri`, RFC 7591 §2).
+"""The public keys of clients: from the registration, or an address that a client named (`jwks_uri`, RFC 7591 §2).
 
-Fetched before a job, never in it, and remembered in this process: losing it costs one fetch. How an address is fetched safely is
+Keys are fetched before a job, never in it, and remembered in this process: losing them costs one fetch. Fetching safely is
 the business of whoever lends `FetchDocument`.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from auth.clients.client_identifier_urls import CannotFetch, FetchDocument
 from auth.jose.public_keys import BadKeys, PublicKey, parse_set, read_set
@@ -26,7 +27,7 @@ AGAIN_MS: Final = 1 * MINUTE
 
 
 class NoKeys(Exception):
-    """There are no keys to check with. The text says why, for the client."""
+    """A lack of keys to check with. The text says why, for the client."""
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeySets:
-    """One per process."""
+    """The key sets that one process remembers."""
 
     def __init__(self, *, sets: int = SETS) -> None:
         self._known: dict[str, _Known] = {}
@@ -53,8 +54,8 @@ class KeySets:
         may_fetch: Callable[[], bool],
         now: Millis,
     ) -> tuple[PublicKey, ...]:
-        """The client's keys. `kid` is the one that is looked for. `may_fetch` is asked right before a stranger's server is, and
-        counts. Raises `NoKeys`."""
+        """Return the client's keys. `kid` is the one that is looked for. `may_fetch` is asked right before a stranger's server is,
+        and counts. Raise `NoKeys`."""
         if client.jwks is not None:
             try:  # it was checked when it was stored; how deep a text may be nested depends on who reads it
                 return read_set(json.loads(client.jwks))
@@ -90,19 +91,9 @@ class KeySets:
         except BadKeys as problem:
             return _failed(str(problem), now)
         except CannotFetch as problem:
-            if (
-                before is not None
-                and before.keys
-                and not problem.definite
-                and now < before.fetched_at + STALE_MS
-            ):
-                return _Known(
-                    keys=before.keys,
-                    problem="",
-                    fetched_at=before.fetched_at,
-                    fresh_until=now + AGAIN_MS,
-                    tried_at=now,
-                )
+            kept = before is not None and before.keys and not problem.definite
+            if before is not None and kept and now < before.fetched_at + STALE_MS:
+                return replace(before, fresh_until=now + AGAIN_MS, tried_at=now)
             return _failed(str(problem), now)
         lives = min(max((fetched.max_age_seconds or 0) * 1_000, SHORTEST_MS), LONGEST_MS)
         return _Known(keys=keys, problem="", fetched_at=now, fresh_until=now + lives, tried_at=now)

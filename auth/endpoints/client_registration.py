@@ -1,6 +1,6 @@
 """Programs that register themselves (RFC 7591), and what they may do with that later (RFC 7592).
 
-Nobody vouches for them: a person who is asked to let one in is told so. What they may say of themselves is judged in
+Nobody vouches for them: a person who is asked to let one in is told so. Their words about themselves are judged in
 auth/clients/registration_request.py; those that nobody ever lets in are swept away (server/store/reaping.py).
 """
 
@@ -32,7 +32,7 @@ from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.http_messages import WireReply, WireRequest
 from auth.values.identity_model import Client, Millis
 from auth.values.limits_and_lifetimes import RegistrationPolicy
-from auth.values.oauth_errors import OAuthRefusal
+from auth.values.oauth_errors import OAuthRefusal, try_later
 from auth.values.requester import Requester
 from server.lib.secret import Secret
 
@@ -50,7 +50,7 @@ _NOBODY: Final = hashlib.sha256(b"nobody's").hexdigest()
 
 
 class RegisteredClient(msgspec.Struct, frozen=True, kw_only=True):
-    """What its owner is told."""
+    """A registered client, as its owner is told."""
 
     client: Client
     metadata: str
@@ -70,7 +70,7 @@ Outcome = RegisteredClient | ClientRemoved | OAuthRefusal
 
 
 async def create(parts: Parts, request: WireRequest) -> WireReply:
-    """`POST /register`."""
+    """Answer `POST /register`."""
     if request.method == "OPTIONS":
         return json_replies.preflight(METHODS)
     if request.method != "POST":
@@ -98,7 +98,7 @@ async def create(parts: Parts, request: WireRequest) -> WireReply:
 
 
 async def manage(parts: Parts, request: WireRequest) -> WireReply:
-    """`/register/{client_id}`, with the token that came with the registration."""
+    """Answer `/register/{client_id}`, for the token that came with the registration."""
     if request.method == "OPTIONS":
         return json_replies.preflight(MANAGE_METHODS)
     if request.method not in MANAGE_METHODS:
@@ -141,7 +141,7 @@ async def manage(parts: Parts, request: WireRequest) -> WireReply:
 async def _answer(
     parts: Parts, request: WireRequest, ask: Callable[[Requester, Millis], Callable[[Db], Outcome]]
 ) -> WireReply:
-    """With the limits of every posted form (auth/endpoints/posted_forms.py): refusals leave audit rows, of which nobody may leave many."""
+    """Answer within the limits of every posted form (posted_forms.py): refusals leave audit rows, of which nobody may leave many."""
     who, now = Requester.of(request), parts.clock()
     wait = posted_forms.wait_to_ask(parts, who, now)
     if wait:
@@ -164,7 +164,7 @@ async def _answer(
 
 
 def _tries(parts: Parts, who: Requester) -> int:
-    """How many registrations and changes of one network count in a window."""
+    """Return how many registrations and changes of one network may be in a window."""
     policy = parts.policy.registration
     return policy.per_network_at_home if posted_forms.is_at_home(parts, who) else policy.per_network
 
@@ -185,7 +185,7 @@ def _off() -> WireReply:
 
 
 def describe(registered: RegisteredClient, base: str) -> dict[str, Any]:
-    """RFC 7591 §3.2.1, RFC 7592 §3. A client without a secret gets no member that speaks of one: null would count as one."""
+    """Describe a client (RFC 7591 §3.2.1, RFC 7592 §3). Without a secret no member speaks of one: null would count as one."""
     client, kept = registered.client, json.loads(registered.metadata)
     told: dict[str, Any] = {
         "client_id": client.id,
@@ -222,7 +222,7 @@ def enrol(
     seed: bytes,
     now: Millis,
 ) -> RegisteredClient | OAuthRefusal:
-    """A job. How many one network makes is counted in the store: it holds across restarts."""
+    """Register a client, as a job. The store counts how many one network makes, so that this holds across restarts."""
     refused = _one_too_many(db, "client.registered", policy, tries, who, now)
     if refused is not None:
         return refused
@@ -249,7 +249,7 @@ def enrol(
 
 
 def _make_room(db: Db, most: int, now: Millis) -> None:
-    """Part of a job that adds one: of those that nobody ever let in, and that nobody may be letting in now, the oldest go."""
+    """Make room, in a job that adds one: the oldest go that nobody ever let in, and that nobody may be letting in now."""
     there = db.fetch_one("SELECT COUNT(*) AS n FROM clients WHERE kind = 'dynamic' AND authorized_at IS NULL")
     beyond = 0 if there is None else there["n"] + 1 - most
     if beyond <= 0:
@@ -271,7 +271,7 @@ def _make_room(db: Db, most: int, now: Millis) -> None:
 def _one_too_many(
     db: Db, event: str, policy: RegistrationPolicy, tries: int, who: Requester, now: Millis
 ) -> OAuthRefusal | None:
-    """Part of a job. A change leaves as much behind as a registration, and is counted like one."""
+    """Count it, as part of a job. A change leaves as much behind as a registration, and is counted like one."""
     window = policy.per_network_ms
     buckets = (
         (f"register:{who.network}", Limit(tries=tries, window=window)),
@@ -285,11 +285,7 @@ def _one_too_many(
     if closed:
         refused = "too many from this network, or from all together"
         audit_trail.record(db, now, event, who=who, refused=refused)
-        return OAuthRefusal(
-            error="temporarily_unavailable",
-            description="too many registrations",
-            retry_after_seconds=max(1, -(-(closed - now) // 1_000)),
-        )
+        return try_later("too many registrations", closed - now)
     for bucket, _ in buckets:
         attempt_limits.count(db, bucket, now)
     return None
@@ -307,7 +303,7 @@ def change(
     seed: bytes,
     now: Millis,
 ) -> RegisteredClient | OAuthRefusal:
-    """A job: what is said now takes the place of everything that was said (RFC 7592 §2.2)."""
+    """Put what is said now, as a job, in the place of everything that was said (RFC 7592 §2.2)."""
     client, registration = Client.of(row), metadata.registration
     held, shown = client.secret_hash, metadata.client_secret
     problem = ""
@@ -359,7 +355,7 @@ def _secret_for(auth_method: str, entropy: Entropy) -> str | None:
 
 
 def _owned(db: Db, client_id: str, token: str) -> Row | None:
-    """The client whose registration this token is for. One that the operator has disabled is out of its owner's hands."""
+    """Find the client whose registration this token is for. One that the operator has disabled is out of its owner's hands."""
     plain = len(client_id) <= ID_LENGTH and client_id.isascii() and client_id.isprintable()
     row = db.fetch_one(
         "SELECT * FROM clients WHERE id = ? AND kind = 'dynamic' AND state = 'enabled'",

@@ -1,6 +1,6 @@
 """Pushed authorization requests (RFC 9126): a client hands in its request beforehand, and the browser brings only its address.
 
-A pushed request may be opened more than once, because signing in comes between, but decided once. It waits `pushed_ms` for
+A pushed request may be opened more than once, because signing in comes between, but decided once. The request waits `pushed_ms` for
 somebody who is signed in; from then on they have `OPENED_MS` since the push to read. A browser in which nobody is signed in gets
 more time only for a program that proved who it is: strangers must not make each other's requests last.
 """
@@ -33,7 +33,7 @@ from auth.values.http_messages import WireReply
 from auth.values.identity_model import Client, Millis
 from auth.values.issuer_and_resources import Site
 from auth.values.limits_and_lifetimes import MINUTE, FormLimits, Policy
-from auth.values.oauth_errors import STATUS, OAuthRefusal
+from auth.values.oauth_errors import STATUS, OAuthRefusal, try_later
 from auth.values.requester import Requester
 
 PREFIX: Final = "urn:ietf:params:oauth:request_uri:"
@@ -166,11 +166,7 @@ def _one_too_many(
     if not opens and (free <= 0 or (share is not None and held * share >= free)):
         opens = now + MINUTE
     if opens:
-        return OAuthRefusal(
-            error="temporarily_unavailable",
-            description="too many requests were pushed",
-            retry_after_seconds=max(1, -(-(opens - now) // 1_000)),
-        )
+        return try_later("too many requests were pushed", opens - now)
     attempt_limits.count(db, bucket, now)
     return None
 

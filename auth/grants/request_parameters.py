@@ -33,35 +33,27 @@ LENGTHS: Final = MappingProxyType(
 LENGTH: Final = 512
 PARAMETERS: Final = 32
 
-KNOWN: Final = frozenset(
-    {
-        "grant_type",
-        "client_id",
-        "client_secret",
-        "client_assertion",
-        "client_assertion_type",
-        "device_code",
-        "refresh_token",
-        "code",
-        "code_verifier",
-        "assertion",
-        "redirect_uri",
-        "token",
-        "scope",
-        "resource",
-        # of a pushed authorization request
-        "response_type",
-        "response_mode",
-        "code_challenge",
-        "code_challenge_method",
-        "state",
-        "prompt",
-        "max_age",
-        "request",
-        "request_uri",
-        "dpop_jkt",
-    }
+# Those of an authorization request, in the order in which one is written down.
+AUTHORIZATION: Final = (
+    "response_type",
+    "client_id",
+    "redirect_uri",
+    "code_challenge",
+    "code_challenge_method",
+    "scope",
+    "state",
+    "prompt",
+    "max_age",
+    "response_mode",
+    "request",
+    "request_uri",
+    "dpop_jkt",
 )
+_OTHERS: Final = (
+    "grant_type client_secret client_assertion client_assertion_type device_code refresh_token code code_verifier"
+    " assertion token resource"
+)
+KNOWN: Final = frozenset((*AUTHORIZATION, *_OTHERS.split()))
 
 # Claimed by a person's machine, in any script; cleaned and cut where they are stored.
 FREE_TEXT: Final = frozenset({"client_name", "hostname"})

@@ -7,7 +7,7 @@ into a hidden field and sends the form that it stands in. Rules are in auth/peop
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from auth.pages.reauthentication_proof import ByPasskey, NoProof
 from auth.people import browser_sessions, one_time_links, passkeys, user_accounts, webauthn_ceremony
 from auth.people.browser_names import browser_name
 from auth.people.browser_sessions import BrowserSession, NewSession
-from auth.people.passkeys import LastWayIn, NotAdded, PasskeyAdded, PasskeyRemoved, PasskeyToAdd
+from auth.people.passkeys import NotAdded, PasskeyAdded, PasskeyToAdd
 from auth.people.user_accounts import Throttled
 from auth.people.webauthn_ceremony import NoPasskeys, Purpose, RelyingParty
 from auth.values.compact_json import json_bytes
@@ -206,18 +206,13 @@ async def remove(visit: PageVisit, session: BrowserSession) -> WireReply:
         who=visit.who,
         now=visit.parts.clock(),
     )
-    match outcome:
-        case PasskeyRemoved():
-            return account_notices.back(visit, navigation.YOU, "passkey-removed")
-        case LastWayIn():
-            return account_notices.back(visit, navigation.YOU, "passkey-last")
-        case None:
-            return account_notices.back(visit, navigation.YOU, "gone")
+    did = "gone" if outcome is None else f"passkey-{outcome}"
+    return account_notices.back(visit, navigation.YOU, did)
 
 
 def _remove(
     db: Db, *, cookie: str, credential_id: str, who: Requester, now: Millis
-) -> PasskeyRemoved | LastWayIn | None:
+) -> Literal["removed", "last"] | None:
     session = browser_sessions.find(db, cookie, now)
     if session is None or not reauthentication.lately(session, now):
         return None

@@ -1,6 +1,6 @@
 """Passkeys as rows: whose they are, and the jobs that add one, take one away, and let somebody in with one.
 
-What an authenticator says is checked in webauthn_ceremony.py, before the job that believes it. The pages are in auth/pages/passkey_pages.py;
+The word of an authenticator is checked in webauthn_ceremony.py, before the job that believes it. The pages are in auth/pages/passkey_pages.py;
 asking a signed-in person once more is in pages/reauthentication_proof.py.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -55,12 +55,12 @@ def of_user(db: Db, user_id: str) -> tuple[Passkey, ...]:
 
 
 def usable(db: Db, user_id: str, rp_id: str) -> tuple[str, ...]:
-    """The credentials that this person can answer with at this name."""
+    """List the credentials that this person can answer with at this name."""
     return tuple(each.credential_id for each in of_user(db, user_id) if each.rp_id == rp_id)
 
 
 def any_for(db: Db, rp_id: str) -> bool:
-    """Whether it makes sense to offer strangers to sign in with one."""
+    """Return whether it makes sense to offer strangers to sign in with one."""
     return db.fetch_one("SELECT 1 AS found FROM passkeys WHERE rp_id = ? LIMIT 1", rp_id) is not None
 
 
@@ -81,13 +81,13 @@ class PasskeyAdded(msgspec.Struct, frozen=True):
 
 
 class NotAdded(msgspec.Struct, frozen=True):
-    """The sentence is for the person."""
+    """A passkey that was not added. The sentence is for the person."""
 
     sentence: str
 
 
 def add(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> PasskeyAdded | NotAdded:
-    """A job, or the first part of one that makes an account somebody's: a refusal must have nothing to undo."""
+    """Add a passkey, as a job or the first part of one that makes an account somebody's: a refusal must have nothing to undo."""
     user_id, made = new.user_id, new.made
     if not _spend(db, new.question, now):
         return _not_added(db, user_id, who, now, "the challenge was used before", "Try that once more.")
@@ -120,24 +120,16 @@ def _not_added(db: Db, user_id: str, who: Requester, now: Millis, reason: str, s
 
 
 def take_back(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> None:
-    """Part of a job that added one to an account, and then found that it could not give the account away."""
+    """Take a passkey back, in a job that added it, and then found that it could not give the account away."""
     db.execute("DELETE FROM passkeys WHERE credential_id = ?", new.made.credential_id)
     reason = "the account was not given away"
     audit_trail.record(db, now, "passkey.removed", actor=f"user:{new.user_id}", who=who, reason=reason)
 
 
-class PasskeyRemoved(msgspec.Struct, frozen=True):
-    pass
-
-
-class LastWayIn(msgspec.Struct, frozen=True):
-    """Without it nobody could sign in to this account any more."""
-
-
 def remove(
     db: Db, *, user: User, credential_id: str, who: Requester, now: Millis
-) -> PasskeyRemoved | LastWayIn | None:
-    """A job. None: there is no such passkey of this person's."""
+) -> Literal["removed", "last"] | None:
+    """Remove a passkey, as a job; return None if this person has no such one, "last" if it is their only way to sign in."""
     mine = of_user(db, user.id)
     gone = next((each for each in mine if each.credential_id == credential_id), None)
     if gone is None:
@@ -147,12 +139,12 @@ def remove(
     if not others and (current is None or current.passphrase_hash is None):
         last = "the last way in"
         audit_trail.record(db, now, "passkey.removed", actor=f"user:{user.id}", who=who, refused=last)
-        return LastWayIn()
+        return "last"
     db.takes_away()
     db.execute("DELETE FROM passkeys WHERE credential_id = ? AND user_id = ?", credential_id, user.id)
     reason = short(credential_id)
     audit_trail.record(db, now, "passkey.removed", actor=f"user:{user.id}", who=who, reason=reason)
-    return PasskeyRemoved()
+    return "removed"
 
 
 # ---------------------------------------------------------------- being let in
@@ -166,7 +158,7 @@ class PasskeyAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def admit(db: Db, *, assertion: PasskeyAnswer, who: Requester, now: Millis) -> PasskeyAttempt | Throttled:
-    """A job: count a try before anything looks at it. By network only: nobody guesses a signature, and a stranger who
+    """Count a try, as a job, before anything looks at it; by network only: nobody guesses a signature, and a stranger who
     knows a credential's id must not be able to lock its owner out."""
     network, overall = user_accounts.buckets_of_network(who)
     until = attempt_limits.closed_until(
@@ -190,7 +182,7 @@ def conclude(
     now: Millis,
     user_id: str | None = None,
 ) -> User | None:
-    """A job: the user whose passkey answered, if all of it still holds. `verified` is ceremony's word on the signature;
+    """Return the user whose passkey answered, as a job, if all of it still holds. `verified` is ceremony's word on the signature;
     `user_id` is who has to have answered, where it cannot be anybody."""
     spent = _spend(db, question, now)
     passkey = candidate.passkey
@@ -222,7 +214,7 @@ def conclude(
 
 
 def _counted_up(db: Db, passkey: Passkey, count: int, now: Millis) -> bool:
-    """§6.1.1: where an authenticator counts at all, every signature has a higher number than the last."""
+    """Expect a higher number than the last, where an authenticator counts at all (§6.1.1)."""
     return (
         db.execute(
             "UPDATE passkeys SET sign_count = ?, last_used_at = ?"
@@ -238,7 +230,7 @@ def _counted_up(db: Db, passkey: Passkey, count: int, now: Millis) -> bool:
 
 
 def _spend(db: Db, question: PasskeyChallenge, now: Millis) -> bool:
-    """Whether this is the first answer to the question, and in time."""
+    """Return whether this is the first answer to the question, and in time."""
     first = db.execute(
         "INSERT INTO passkey_challenges (challenge_hash, used_at, expires_at) VALUES (?, ?, ?)"
         " ON CONFLICT (challenge_hash) DO NOTHING",
@@ -254,5 +246,5 @@ def fit_name(typed: str) -> str:
 
 
 def short(credential_id: str) -> str:
-    """Enough to tell one's passkeys apart in the audit trail."""
+    """Cut an id to what tells one's passkeys apart in the audit trail."""
     return credential_id[:12]

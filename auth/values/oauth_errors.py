@@ -43,3 +43,9 @@ class OAuthRefusal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> int:
         return STATUS[self.error]
+
+
+def try_later(description: str, wait_ms: int) -> OAuthRefusal:
+    """Refuse what may be asked again after this time."""
+    seconds = max(1, -(-wait_ms // 1_000))
+    return OAuthRefusal(error="temporarily_unavailable", description=description, retry_after_seconds=seconds)

@@ -5,8 +5,8 @@ waited for within bounds. A failure says why, and by which name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 import trio
@@ -35,8 +35,13 @@ ASK_AGAIN_AT_MOST: Final = 30.0
 # RFC 8555 §8.1: base64url, of at least 128 bits.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{16,256}")
 PEM_CHAIN: Final = "application/pem-certificate-chain"
+# An authority that was here once found something else then at another address of the name.
+_AT_THE_NAME: Final = frozenset({"unauthorized", "incorrectResponse", "connection", "dns", "tls"})
 # What an order that is no more is answered with; some authorities say 403.
 _GONE: Final = frozenset({"status 404", "status 410", "malformed", "unauthorized", "notFound", "status 403"})
+
+
+Waiting = TypeVar("Waiting", AcmeAuthorization, CertificateOrder)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,45 +191,42 @@ class Ordering:
                 await self._proved(url, name, proved)
 
     async def _proved(self, url: str, name: str, way: str) -> None:
-        with trio.move_on_after(PROOF_SECONDS):
-            while True:
-                authorization, again = await self._authority.look(url, AcmeAuthorization, self._account)
-                if authorization.status == "valid":
-                    return
-                if authorization.status not in ("pending", "processing"):
-                    await self._forget()
-                    raise self._why(authorization, name, way)
-                await trio.sleep(_pause(again))
-        raise CertificateTrouble(
+        slow = CertificateTrouble(
             "slow", f"the certificate authority has not looked at {name} within {PROOF_SECONDS:.0f} seconds",
             hint="it is tried again by itself",
         )  # fmt: skip
+        waits = ("pending", "processing")
+        authorization = await self._looked_at(url, AcmeAuthorization, waits, PROOF_SECONDS, slow)
+        if authorization.status != "valid":
+            await self._forget()
+            raise self._why(authorization, name, way)
 
     def _why(self, authorization: AcmeAuthorization, name: str, way: str) -> CertificateTrouble:
         errors = [each.error for each in authorization.challenges if each.error is not None]
         problem = errors[0] if errors else AcmeProblem(type=authorization.status)
         found = trouble(problem.kind, problem.detail, name=name, way=way)
-        if self._proofs.was_seen(name) and problem.kind in (
-            "unauthorized",
-            "incorrectResponse",
-            "connection",
-            "dns",
-            "tls",
-        ):
+        if self._proofs.was_seen(name) and problem.kind in _AT_THE_NAME:
             found.hint += "; somebody did reach this server under that name, so it may be one of several addresses that is wrong"
         return found
 
     async def _settled(self, url: str, *waits: str) -> CertificateOrder:
-        with trio.move_on_after(ISSUE_SECONDS):
-            while True:
-                order, again = await self._authority.look(url, CertificateOrder, self._account)
-                if order.status not in waits:
-                    return order
-                await trio.sleep(_pause(again))
-        raise CertificateTrouble(
+        slow = CertificateTrouble(
             "slow", f"the certificate authority has not finished the order within {ISSUE_SECONDS:.0f} seconds",
             hint="the same order is taken up again by itself",
         )  # fmt: skip
+        return await self._looked_at(url, CertificateOrder, waits, ISSUE_SECONDS, slow)
+
+    async def _looked_at(
+        self, url: str, shape: type[Waiting], waits: Collection[str], seconds: float, slow: CertificateTrouble
+    ) -> Waiting:
+        """Look at an address until what is there waits no more. Raise `slow` if it does after so long."""
+        with trio.move_on_after(seconds):
+            while True:
+                found, again = await self._authority.look(url, shape, self._account)
+                if found.status not in waits:
+                    return found
+                await trio.sleep(_pause(again))
+        raise slow
 
     async def _forget(self) -> None:
         await self._kept.keep_order(None)

@@ -1,7 +1,7 @@
-"""What nodes that share a database keep of certificates, in it: sealed texts by their names, each with a version. Jobs, and the sealing around
+"""The rows of certificates in a database that nodes share: sealed texts by their names, each with a version. Jobs, and the sealing around
 them.
 
-Whoever gets certificates holds the lease of one chore, and each write of theirs is conditional on it; what others may write is a wish, and
+A node that gets certificates holds the lease of one chore, and each of its writes is conditional on that; others may write a wish, and
 what is to be revoked with it. Writing what all of them serve, show or say tells all of them.
 """
 
@@ -48,14 +48,14 @@ class AcmeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedProofs(msgspec.Struct, frozen=True, kw_only=True):
-    """`until` is in milliseconds: nobody shows them any longer, whatever became of who wrote them."""
+    """Proofs that all nodes show, until then at most, in milliseconds, whatever became of who wrote them."""
 
     shown: tuple[ShownProof, ...]
     until: int
 
 
 class SharedState(msgspec.Struct, frozen=True, kw_only=True):
-    """How it stands, as who gets certificates says. Times are seconds since 1970."""
+    """The state, as who gets certificates says. Times are seconds since 1970."""
 
     node: str
     doing: str = "waiting"
@@ -68,7 +68,7 @@ class SharedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcmeVault:
-    """Each text is bound to its name."""
+    """The sealing of texts, each bound to its name."""
 
     def __init__(self, subkey: Callable[[str], bytes], entropy: Callable[[int], bytes]) -> None:
         self._key = subkey(SEAL_PURPOSE)
@@ -79,14 +79,14 @@ class AcmeVault:
         return sealed_secrets.seal(self._key, plain, nonce=nonce, bound_to=what)
 
     def open(self, row: AcmeRow) -> bytes:
-        """Raises `CannotKeep`."""
+        """Open a text. Raise `CannotKeep`."""
         try:
             return sealed_secrets.unseal(self._key, row.sealed, bound_to=row.what, what=row.what)
         except (CannotUnseal, ValueError):
             raise damaged(row.what) from None
 
     def read(self, row: AcmeRow, shape: type[Told]) -> Told:
-        """Raises `CannotKeep`."""
+        """Read a text as a value. Raise `CannotKeep`."""
         try:
             return msgspec.json.decode(self.open(row), type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -129,7 +129,7 @@ def of_kind(db: StoreDb, prefix: str) -> list[AcmeRow]:
 
 
 def hold(db: StoreDb, *, owner: str, held: Lease | None, now: int, millis: int) -> Lease | None:
-    """The lease, still or anew; None where it is somebody else's."""
+    """Hold the lease, still or anew; return None where it is somebody else's."""
     if held is not None and task_leases.renew(db, held, now=now, millis=millis):
         return held
     db.execute(
@@ -141,7 +141,7 @@ def hold(db: StoreDb, *, owner: str, held: Lease | None, now: int, millis: int) 
 def put(
     db: StoreDb, sealed: Mapping[str, str], *, gone: Collection[str] = (), lease: Lease, now: int
 ) -> int | None:
-    """The version of the last of them; None, and nothing is written, where the lease was lost."""
+    """Put texts, and return the version of the last; return None, and write nothing, where the lease was lost."""
     if not task_leases.holds(db, lease, now=now):
         return None
     version = 0
@@ -153,7 +153,7 @@ def put(
 
 
 def say(db: StoreDb, sealed: str, *, lease: Lease, now: int) -> int | None:
-    """How it stands. → the version of the newest wish; None where the lease was lost."""
+    """Say how it stands; return the version of the newest wish, None where the lease was lost."""
     if put(db, {STATE: sealed}, lease=lease, now=now) is None:
         return None
     wish = get(db, WISH)
@@ -189,7 +189,7 @@ def wish(
     revocation: tuple[str, str] | None,
     most: int,
 ) -> Wished:
-    """A new certificate, now; with `revocation`, its name and text, what is served is revoked as well."""
+    """Leave a wish for a new certificate, now; with `revocation`, its name and text, the one that is served is revoked as well."""
     row = get(db, STATE)
     state = None if row is None else vault.read(row, SharedState)
     if revocation is not None:
@@ -204,7 +204,7 @@ def wish(
 
 
 def show(db: StoreDb, *, boot_id: str, proofs: int) -> None:
-    """This node shows the proofs of this version."""
+    """Note that this node shows the proofs of this version."""
     db.execute("DELETE FROM acme_known WHERE boot_id NOT IN (SELECT boot_id FROM nodes)")
     db.execute(
         "INSERT INTO acme_known (boot_id, proofs) VALUES (?, ?)"
@@ -215,7 +215,7 @@ def show(db: StoreDb, *, boot_id: str, proofs: int) -> None:
 
 
 def not_showing(db: StoreDb, *, boot_id: str, proofs: int) -> int:
-    """How many of the other nodes that are alive do not show that version yet."""
+    """Count the other nodes that are alive and do not show that version yet."""
     row = db.fetch_one(
         "SELECT count(*) AS n FROM nodes WHERE boot_id <> ?"
         " AND NOT EXISTS (SELECT 1 FROM acme_known WHERE acme_known.boot_id = nodes.boot_id AND proofs = ?)",

@@ -1,4 +1,4 @@
-"""How it stands with the certificate, for whoever runs the server: in `ostiary certificate`, `status` and `doctor`, in the log, at /readyz."""
+"""The state of the certificate, for whoever runs the server: in `ostiary certificate`, `status` and `doctor`, in the log, at /readyz."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOCK_SECONDS: Final = 600.0
 
 
 class TroubleState(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no new certificate. Times are seconds since 1970."""
+    """The reason why there is no new certificate. Times are seconds since 1970."""
 
     kind: str
     words: str
@@ -37,7 +37,7 @@ class CertificateState(msgspec.Struct, kw_only=True):
     revoking: str = ""  # the fingerprint of what is to be revoked
 
     def described(self) -> dict[str, Any]:
-        """For the admin socket: times in milliseconds."""
+        """Describe it for the admin socket, with times in milliseconds."""
         trouble, serving = self.trouble, self.serving
         return {
             "kind": "acme",
@@ -52,17 +52,14 @@ class CertificateState(msgspec.Struct, kw_only=True):
             "trouble": None
             if trouble is None
             else {
-                "kind": trouble.kind,
-                "words": trouble.words,
-                "hint": trouble.hint,
+                **msgspec.structs.asdict(trouble),
                 "since": _millis(trouble.since),
                 "again_at": _millis(trouble.again_at),
-                "attempts": trouble.attempts,
             },
         }
 
     def note(self, now: float) -> str:
-        """One line for whoever looks at /readyz; empty where all is well."""
+        """Say in one line how it stands, for whoever looks at /readyz; nothing where all is well."""
         name = self.names[0]
         if self.serving is None:
             why = "it is being got" if self.trouble is None else self.trouble.words

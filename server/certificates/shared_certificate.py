@@ -3,8 +3,8 @@
     lead     whoever holds the lease gets, renews and revokes it (certificate_keeper.py), and says how it stands
     follow   every node serves what the database has, and shows the authority what proves a name, whichever of them it comes to
 
-A node that is behind, or finds what it cannot read, serves on what it has. Whoever asks for another certificate leaves a wish in the database:
-the one with the lease fulfils it. If that node dies the next one goes on, with the same order.
+A node that is behind, or finds what it cannot read, serves on what it has. A wish for another certificate is left in the database:
+the node with the lease fulfils it. If that node dies the next one goes on, with the same order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from server.certificates.certificate_rows import AcmeRow, AcmeVault, SharedProof
 from server.certificates.certificate_state import CertificateState
 from server.certificates.kept_certificates import CannotKeep, IssuedCertificate, KeepsCertificates
 from server.certificates.name_proofs import Proofs
-from server.certificates.shared_records import NotOurs, SharedKept, issued_in, not_now
+from server.certificates.shared_records import NotOurs, SharedKept, asked, issued_in
 from server.lib.log.logger import Logger
 from server.store import task_leases
 from server.store.jobs import Change, Store, StoreError
@@ -50,7 +50,7 @@ MakeKeeper = Callable[[KeepsCertificates, Callable[[IssuedCertificate], object]]
 
 
 class SharedKeeper:
-    """`begin`, then `run` for as long as the server listens."""
+    """The keeper of one node: `begin`, then `run` for as long as the server listens."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class SharedKeeper:
         before: Callable[[], AcmeFiles | None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`take` has this certificate served from now on, and raises `CannotKeep`. `node` is this one's name, for people. `before`: the files
-        of a server that was alone until now, if there are any. Blocking."""
+        """Take the parts. `take` has this certificate served from now on, and raises `CannotKeep`. `node` is this one's name, for people.
+        `before` gives the files of a server that was alone until now, if there are any, and blocks."""
         self._store = store
         self._vault = vault
         self._proofs = proofs
@@ -106,7 +106,7 @@ class SharedKeeper:
         return self._state().described()
 
     def note(self) -> str:
-        """One line for whoever looks at /readyz; empty where all is well."""
+        """Say in one line how it stands, for whoever looks at /readyz; nothing where all is well."""
         for problem in self._problems.values():
             then = "; the one of before is served" if self._served is not None else ""
             return f"certificate: {problem}{then}"
@@ -114,12 +114,12 @@ class SharedKeeper:
         return state.note(self._clock() + state.ahead_seconds)
 
     async def renew(self) -> int:
-        """A new certificate with a new key, now, got by whoever does that. → how many attempts will be over when this one is. Raises
-        `CannotKeep`."""
+        """Have a new certificate with a new key got, now, by whoever does that; return how many attempts will be over when this one is.
+        Raise `CannotKeep`."""
         return await self._ask(None)
 
     async def revoke(self, reason: int, *, at_once: bool) -> int:
-        """Likewise, and what is served is revoked. Raises `LookupError` as well, where there is none."""
+        """Renew, and have what is served revoked. Raise `LookupError` as well, where there is none."""
         if self._served is None:
             raise LookupError("there is no certificate")
         revocation = self._served.revocation(reason, at_once=at_once)
@@ -134,10 +134,7 @@ class SharedKeeper:
             revocation=revocation,
             most=MOST_REVOCATIONS,
         )
-        try:
-            wished = await self._store.write(job)
-        except StoreError as problem:
-            raise not_now(problem) from problem
+        wished = await asked(self._store.write(job))
         if wished.full:
             raise too_many(self.note())
         return wished.attempt
@@ -145,40 +142,34 @@ class SharedKeeper:
     # ── what the server hears ────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_changes(self, changes: Sequence[Change]) -> None:
-        """For the store's `on_changes`."""
+        """Handle the store's `on_changes`."""
         if any(change.kind == rows.CHANGE for change in changes):
             self._look.set()
 
     def trust(self, trusted: bool) -> None:
-        """For the store's `on_trust`: what was changed meanwhile may not have been told. What is served is served on."""
+        """Handle the store's `on_trust`: changes of meanwhile may not have been told. The served certificate is served on."""
         if trusted:
             self._look.set()
 
     def let_go(self) -> None:
-        """This node may be taken for dead: another one may get certificates now."""
+        """Let go, because this node may be taken for dead: another one may get certificates now."""
         if self._leading is not None:
             self._leading.cancel()
 
     def look_for_left(self) -> None:
-        """Another node is gone; maybe it is this one's turn."""
+        """Look whether it is this one's turn, because another node is gone."""
         self._free.set()
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def begin(self) -> None:
-        """Serve what there is. Raises `CannotKeep`."""
-        try:
-            found = await self._store.read(rows.followed)
-        except StoreError as problem:
-            raise not_now(problem) from problem
+        """Serve what there is. Raise `CannotKeep`."""
+        found = await asked(self._store.read(rows.followed))
         row = found.get(rows.CERTIFICATE)
         if row is not None:
             self._serve(issued_in(row, self._vault))
             self._seen[row.what] = row.sealed
-        try:
-            await self._take_up(found)
-        except StoreError as problem:
-            raise not_now(problem) from problem
+        await asked(self._take_up(found))
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -201,7 +192,7 @@ class SharedKeeper:
                 await self._proofs.take(())
 
     async def _take_up(self, found: Mapping[str, AcmeRow]) -> None:
-        """What is new of it. Raises `StoreError`."""
+        """Take up what is new of it. Raise `StoreError`."""
         if (wish := found.get(rows.WISH)) is not None:
             self._hear(wish.version)
         for what, take in (
@@ -247,7 +238,7 @@ class SharedKeeper:
             keeper.hurry()
 
     def _serve(self, issued: IssuedCertificate) -> bool:
-        """Whether it is another one than before. Raises `CannotKeep`."""
+        """Serve it; return whether it is another one than before. Raise `CannotKeep`."""
         before, another = self._served, issued.facts.fingerprint
         if before is not None and before.facts.fingerprint == another:
             return False
@@ -295,7 +286,7 @@ class SharedKeeper:
         return rows.hold(db, owner=self._boot_id, held=held, now=now, millis=LEASE_MILLIS)
 
     async def _keep(self, lease: Lease) -> None:
-        """For as long as this node has it. Raises `CannotKeep` and `StoreError`."""
+        """Keep certificates for as long as this node has the lease. Raise `CannotKeep` and `StoreError`."""
         with trio.CancelScope() as leading:
             kept = SharedKept(
                 self._store, self._vault, lease, node=self._node, clock=self._now, lost=leading.cancel
@@ -318,7 +309,7 @@ class SharedKeeper:
                 self._look.set()
 
     async def _go_on(self, kept: SharedKept, keeper: CertificateKeeper) -> None:
-        """Where whoever had the lease before has left off."""
+        """Go on where the node that had the lease before has left off."""
         if self._served is None:
             await self._bring_along(kept)
         await keeper.begin()
@@ -332,7 +323,7 @@ class SharedKeeper:
             keeper.hurry()
 
     async def _bring_along(self, kept: SharedKept) -> None:
-        """What a server has got that was alone until now."""
+        """Keep what a server has got that was alone until now."""
         if await kept.certificate() is not None:
             return
         files = await trio.to_thread.run_sync(self._before)

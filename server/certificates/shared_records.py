@@ -1,11 +1,11 @@
-"""What is kept of certificates in the database that several nodes share, for the one of them that gets certificates now: implements
+"""Certificates as kept in the database that several nodes share, for the one of them that gets certificates now: implements
 `KeepsCertificates`. Once another one has taken that over, nothing of it is written any more.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -41,14 +41,14 @@ T = TypeVar("T")
 
 
 class NotOurs(CannotKeep):
-    """Another node gets certificates now."""
+    """A refusal, because another node gets certificates now."""
 
     def __init__(self) -> None:
         super().__init__("another node gets the certificate now", hint="it is done there")
 
 
 class SharedKept:
-    """`heard`: the version of the wish that was carried out last. `lost` is told once the lease is."""
+    """The records of the node with the lease. `heard`: the version of the wish that was carried out last; `lost` is told once the lease is."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class SharedKept:
         return tuple(self._revocations.values())
 
     async def keep_revocations(self, revocations: Sequence[KeptRevocation]) -> None:
-        """Of those that were read: what another node has added since stays."""
+        """Keep these in place of those that were read; one that another node has added since stays."""
         kept = {rows.name_of(each): each for each in revocations}
         fresh = {what: each for what, each in kept.items() if self._revocations.get(what) != each}
         await self._keep(fresh, gone=[what for what in self._revocations if what not in kept])
@@ -119,7 +119,7 @@ class SharedKept:
         return await self._say(state) > self.heard
 
     async def show(self, shown: Sequence[ShownProof]) -> None:
-        """Done when all nodes that are alive show them, or have had the time for it."""
+        """Show these until all nodes that are alive do, or have had the time for it."""
         until = self._clock() + PROOFS_MILLIS
         version = await self._keep({rows.PROOFS: SharedProofs(shown=tuple(shown), until=until)})
         if not shown:
@@ -160,16 +160,10 @@ class SharedKept:
         return self._ours(await self._write(partial(rows.put, sealed=sealed, gone=gone)))
 
     async def _write(self, job: Callable[..., int | None]) -> int | None:
-        try:
-            return await self._store.write(partial(job, lease=self._lease, now=self._clock()))
-        except StoreError as problem:
-            raise not_now(problem) from problem
+        return await asked(self._store.write(partial(job, lease=self._lease, now=self._clock())))
 
     async def _store_read(self, job: Callable[[StoreDb], T]) -> T:
-        try:
-            return await self._store.read(job)
-        except StoreError as problem:
-            raise not_now(problem) from problem
+        return await asked(self._store.read(job))
 
     def _ours(self, version: int | None) -> int:
         if version is None:
@@ -179,15 +173,20 @@ class SharedKept:
 
 
 def issued_in(row: AcmeRow, vault: AcmeVault) -> IssuedCertificate:
-    """Raises `CannotKeep`."""
+    """Open a certificate. Raise `CannotKeep`."""
     try:
         return certificate_in(vault.open(row))
     except ValueError:
         raise rows.damaged(row.what) from None
 
 
-def not_now(problem: StoreError) -> CannotKeep:
-    return CannotKeep(f"the database cannot be used for certificates now: {problem}", hint=problem.hint)
+async def asked(operation: Awaitable[T]) -> T:
+    """Await the database. Raise `CannotKeep` where it cannot be used."""
+    try:
+        return await operation
+    except StoreError as problem:
+        why = f"the database cannot be used for certificates now: {problem}"
+        raise CannotKeep(why, hint=problem.hint) from problem
 
 
 def account_row(directory: str) -> str:
