@@ -29,9 +29,8 @@ _RETURN, _ALLOW = 0x06, 0x7FFF0000
 # <linux/landlock.h>. Names of files can be listed: a right to list would hold below, and interpreters list their folders.
 _EXECUTE, _WRITE_FILE, _READ_FILE = 1 << 0, 1 << 1, 1 << 2
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
-_OTHERS: Final = sum(
-    1 << bit for bit in (4, 5, 7, 8, 9, 10, 12, 13)
-)  # remove, make, and move between folders
+# Remove, make, and move between folders.
+_OTHERS: Final = sum(1 << bit for bit in (4, 5, 7, 8, 9, 10, 12, 13))
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _SCOPED: Final = 1 << 0 | 1 << 1  # sockets with abstract names, and signals

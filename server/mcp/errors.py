@@ -23,9 +23,8 @@ class McpError(Exception):
     """A refusal that the caller is told. `str(error)` is written for the caller and holds no secret."""
 
     data: Mapping[str, Any] | None = None
-    reached: bool = (
-        False  # of a call that a task carried out: its agent was asked, so it may have done something
-    )
+    # Of a call that a task carried out: its agent was asked, so it may have done something.
+    reached: bool = False
 
     def as_value(self) -> Self:
         """Once it is caught for good: without the frames that it came through, which hold all that its request brought, and are

@@ -73,9 +73,8 @@ class Route(msgspec.Struct, frozen=True):
     revision: Revision
     problem: McpError | None = None  # with the parameters: said only if the method is offered at all
     size: int = 0  # of the parameters as they came, in bytes; 0: not known
-    came: Raw | None = (
-        None  # as they came, where they are not large: for whoever hands on what is not read here
-    )
+    # As they came, where they are not large: for whoever hands on what is not read here.
+    came: Raw | None = None
 
 
 class Acknowledged(msgspec.Struct, frozen=True):

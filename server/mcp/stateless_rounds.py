@@ -151,9 +151,8 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
     """What was not answered yet."""
 
     questions: Mapping[str, Question]
-    required: Mapping[
-        str, Any
-    ]  # `ClientCapabilities` that the client lacks for them; empty when it can be asked
+    # `ClientCapabilities` that the client lacks for them; empty when it can be asked.
+    required: Mapping[str, Any]
 
 
 class Replay:

@@ -21,9 +21,8 @@ import trio
 _PR_SET_CHILD_SUBREAPER: Final = 36  # <sys/prctl.h>
 # Programs that the server knows were asked, and waited for, before: these are the others.
 GRACE_SECONDS: Final = 0.5
-KILLED_SECONDS: Final = (
-    2.0  # the kernel takes a moment, and each generation becomes ours as the one before it ends
-)
+# The kernel takes a moment, and each generation becomes ours as the one before it ends.
+KILLED_SECONDS: Final = 2.0
 _LOOK_AGAIN_SECONDS: Final = 0.02
 
 

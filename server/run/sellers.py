@@ -68,9 +68,8 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     chains: Mapping[str, Chain]
     assets: tuple[AcceptedAsset, ...]
     make: Callable[[ServerConfig], Till]
-    deposits: (
-        Callable[[ServerConfig], Deposits] | None
-    )  # None: nobody has a balance that they could fill themselves
+    # None: nobody has a balance that they could fill themselves.
+    deposits: Callable[[ServerConfig], Deposits] | None
 
     def count(self, metrics: Metrics) -> None:
         counts = self.settlements.counts

@@ -253,9 +253,8 @@ def _put_aside(database: Path, *, now: int) -> Path | None:
         return None
     aside = database.with_name(f"{database.stem}{_ASIDE}{stamp(now)}.db")
     if not _fold_log(database):
-        for (
-            log
-        ) in logs:  # a damaged database keeps its log beside it, under the new name, for whoever wants to try
+        # A damaged database keeps its log beside it, under the new name, for whoever wants to try.
+        for log in logs:
             if log.exists():
                 os.rename(log, aside.with_name(aside.name + log.name.removeprefix(database.name)))
     os.link(database, aside)

@@ -203,9 +203,8 @@ def file_system_type(path: Path, mountinfo: str) -> str | None:
             continue
         mount_point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
         depth = len(mount_point.parts)
-        if depth >= best and path.is_relative_to(
-            mount_point
-        ):  # of two on one place, the later hides the earlier
+        # Of two on one place, the later hides the earlier.
+        if depth >= best and path.is_relative_to(mount_point):
             best, kind = depth, after.split(" ")[0]
     return kind
 

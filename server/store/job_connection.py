@@ -191,9 +191,8 @@ class Facade:
         self._ledger()
 
     def sweep_audit(self, *, before: int, at_most: int) -> int:
-        if (
-            self._ends is None or self._ends.audit.tail() is None
-        ):  # a store that never audits has nothing to sweep
+        # A store that never audits has nothing to sweep.
+        if self._ends is None or self._ends.audit.tail() is None:
             return 0
         self.begin_audit()
         return self._trail().sweep(self, before=before, at_most=at_most, now=self._at)

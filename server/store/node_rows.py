@@ -56,9 +56,8 @@ class MemberNode(msgspec.Struct, frozen=True, kw_only=True):
 class NodeSaid(msgspec.Struct, frozen=True):
     """How it is, as it says itself."""
 
-    state: str = (
-        "starting"  # or serving, troubled (it serves nobody well), draining; "": a version that does not say
-    )
+    # Starting, serving, troubled (it serves nobody well) or draining; "": a version that does not say.
+    state: str = "starting"
     trouble: str = ""
 
 

@@ -54,9 +54,8 @@ class StoreEngine(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of database."""
 
     errors: tuple[type[Exception], ...]  # that its connections raise
-    translate: Callable[
-        [Any], StoreError
-    ]  # one of them; a new object at each call, because exceptions collect tracebacks
+    # One of them; a new object at each call, because exceptions collect tracebacks.
+    translate: Callable[[Any], StoreError]
     # Of these errors, those at which a whole transaction is lost though its jobs are sound: they run again.
     lost: tuple[type[StoreError], ...]
     shared: bool  # other processes may write to it, too

@@ -106,12 +106,10 @@ class Transactions:
         self._ballast = ballast
         self._job_seconds = job_seconds
         self._deadline = math.inf
-        self.turn_seconds = (
-            0.0  # what the last batch took besides its jobs: until it could begin, and for its commit
-        )
-        self._not_begun: Exception | None = (
-            None  # why the transaction was not, where that is found out by its first statement
-        )
+        # What the last batch took besides its jobs: until it could begin, and for its commit.
+        self.turn_seconds = 0.0
+        # Why the transaction was not begun, where that is found out by its first statement.
+        self._not_begun: Exception | None = None
         self._began_in = 0.0
         self._ends = ChainEnds(shared=engine.shared)
         self.seal: Seal | None = None  # lent to each job

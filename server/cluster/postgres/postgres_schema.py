@@ -123,9 +123,8 @@ def _is_applied(connection: PostgresConnection, migration: Migration) -> bool:
 def _apply(connection: PostgresConnection, migration: Migration, *, now: int) -> None:
     try:
         connection.begin_without_end(BEGIN_WRITE if migration.is_additive else BEGIN_MIGRATION)
-        if migration.is_additive and _is_applied(
-            connection, migration
-        ):  # by another one that is being started
+        # By another one that is being started.
+        if migration.is_additive and _is_applied(connection, migration):
             connection.execute("ROLLBACK")
             return
         connection.script(_VERSIONS_TABLE)

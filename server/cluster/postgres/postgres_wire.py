@@ -138,9 +138,8 @@ class Outage:
         self._tries_at = 0.0
         self._trying = False
         self._hanging: list[threading.Thread] = []
-        self.because: StoreError | None = (
-            None  # why the last try failed, where the database itself can be reached
-        )
+        # Why the last try failed, where the database itself can be reached.
+        self.because: StoreError | None = None
         self.is_durable = True  # what the server keeps it keeps after a power cut as well
         self._timelines: dict[int, int] = {}  # the newest that were met, by system
 

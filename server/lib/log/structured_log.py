@@ -132,9 +132,8 @@ def _as_json(level: str, put: Callable[[str], object]) -> Callable[..., None]:
         fields["at"] = stamp[1]
         try:
             line = encode(fields).decode()
-        except (
-            UnicodeEncodeError
-        ):  # half a character: a file's name may have one, and with it an error's text
+        except UnicodeEncodeError:
+            # Half a character: a file's name may have one, and with it an error's text.
             line = json.dumps(fields, default=repr)
         put(f"{line}\n" if line.isprintable() else f"{escaped(line)}\n")
 

@@ -111,9 +111,8 @@ class Turns:
         one and gave it up for a while; it comes before its caller's others. Raises `NoTurn`."""
         if self.take_nowait(caller):
             return
-        bounded = not (
-            unhurried or again
-        )  # tasks are bounded where they are made, calls that go on by the places
+        # Tasks are bounded where they are made, calls that go on by the places.
+        bounded = not (unhurried or again)
         if bounded and self._in_line >= self._longest_line:
             self._make_room(caller)
         waiter = _Waiter(caller, trio.lowlevel.current_task(), unhurried=unhurried, bounded=bounded)

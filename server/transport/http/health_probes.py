@@ -23,9 +23,8 @@ GUARD: Final = Guard()
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     missing: str = ""  # why it is not ready; empty when it is
-    told: Sequence[
-        str
-    ] = ()  # what there is to say though it is: an agent that is down takes nobody else with it
+    # What there is to say though it is: an agent that is down takes nobody else with it.
+    told: Sequence[str] = ()
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):

@@ -184,9 +184,8 @@ class ConnectionCycle:
                 return {"type": "http.disconnect"}
         while not self._ended and not connection.gone:
             if len(connection.buffer) >= connection.serving.limits.pipeline_bytes:
-                await (
-                    trio.sleep_forever()
-                )  # it pipelines far ahead: left unread, it is noticed when a write fails
+                # It pipelines far ahead: left unread, it is noticed when a write fails.
+                await trio.sleep_forever()
             data = await connection.read()
             if not data:
                 connection.gone = True

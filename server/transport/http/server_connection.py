@@ -80,9 +80,8 @@ class Connection:
         self.scheme = "http" if tls is None else "https"
         self.buffer = b""
         self.deadline = math.inf
-        self.when_heard_of: Callable[[], None] | None = (
-            None  # the next request says that the answer before it has arrived
-        )
+        # The next request says that the answer before it has arrived.
+        self.when_heard_of: Callable[[], None] | None = None
         self.at_drain: Callable[[], None] | None = None  # of the request in progress, if it wants to know
         self.at_end: Callable[[], None] | None = None  # of the connection, however it comes
         self.idle = False  # between requests: closed without loss when the drain begins

@@ -150,9 +150,8 @@ async def follow(
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(watch)
-        if (
-            until_drain
-        ):  # told of it, and not waiting for it: a task for each stream would be a fifth of what one takes
+        # Told of it, and not waiting for it: a task for each stream would be a fifth of what one takes.
+        if until_drain:
             visit.cycle.at_drain(nursery.cancel_scope.cancel)
         try:
             parting = await _pass_on(visit, reader, on_ping, framed)
