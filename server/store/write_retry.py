@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
+from server.lib.log.logger import Logger
 from server.lib.shortened import short_reason
 from server.store.jobs import MOST_SLOW, JobTooSlow, Store, StoreDb, StoreError, StoreUnavailable
 
@@ -15,14 +16,6 @@ Job: TypeAlias = Callable[[StoreDb], object]
 Told: TypeAlias = Callable[[object], None]
 
 AGAIN_SECONDS: Final = 0.25
-
-
-class ArrearsLog(Protocol):
-    """The log of whoever owes."""
-
-    def warning(self, event: str, **more: Any) -> Any: ...
-
-    def exception(self, event: str, **more: Any) -> Any: ...
 
 
 class _Attempt:
@@ -34,8 +27,8 @@ class _Attempt:
 
 
 class WriteRetry:
-    def __init__(self, store: Store, log: ArrearsLog, event: str) -> None:
-        """`event`: what the log says of a job that can never be done."""
+    def __init__(self, store: Store, log: Logger, event: str) -> None:
+        """Begin with nothing due. `event` is what the log says of a job that can never be done."""
         self._store = store
         self._log = log
         self._event = event
@@ -48,12 +41,12 @@ class WriteRetry:
         return len(self._due)
 
     def owe(self, job: Job, told: Told | None = None) -> None:
-        """The store could not do it now. It may be done twice. `told` what it returned, once it is done."""
+        """Do a job later, perhaps twice, that the store could not do now. `told` what it returned, once it is done."""
         self._due.append((job, told))
         self._more.set()
 
     async def run(self) -> None:
-        """Does them, for as long as it is not cancelled."""
+        """Do due jobs until cancelled."""
         try:
             while True:
                 if not self._due:
@@ -71,7 +64,7 @@ class WriteRetry:
                     self._log.warning(self._event, reason=short_reason(problem))
 
     async def settle(self) -> None:
-        """Do all of them. Whoever comes meanwhile shares the attempt. Raises `StoreUnavailable`: what is not done is still due."""
+        """Do all of them. Later callers share the attempt. Raises `StoreUnavailable`: the undone jobs are still due."""
         while self._due:
             attempt = self._attempt
             if attempt is not None:

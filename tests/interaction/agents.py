@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from server.mcp.terms import CallTerms
 from server.store.call_records.call_book import CallBook
 from server.store.idempotency.idempotent_calls import IdempotentCalls
 from server.store.limits.endpoint_gate import ServerLimits
-from server.transport.admission.bearer_check import EntryRefusal
+from server.transport.admission.bearer_check import Admission, EntryRefusal
 from server.transport.http.allowed_hosts import ForeignRequest, OwnRequest
 from server.transport.http.entry import Threshold
 from server.transport.http.mcp_endpoint import McpEndpoint
@@ -177,7 +177,7 @@ def house(
     threshold = Threshold(
         name="main",
         guard=guard,
-        doorkeeper=FakeDoorkeeper(authenticate, forbid),
+        doorkeeper=cast("Admission", FakeDoorkeeper(authenticate, forbid)),
         log=log,
         max_body_bytes=max_body_bytes,
         gate=None if limits is None else limits.gate,

@@ -1,8 +1,8 @@
-"""One connection to PostgreSQL that is made again when it was lost, for `server/store/transactions.py`. What it is sent is in `postgres_transaction.py`.
+"""One connection to PostgreSQL that is made again when it was lost, for `server/store/transactions.py`.
 
-It is lost at any moment: the server restarts, a network is cut. Before a commit nothing was written, so the transaction is run again on
-a new one; during a commit nobody knows, which is said (`CommitInDoubt`). Between two tries to connect there is a pause that grows, in which
-whoever asks is refused at once.
+The server restarts, a network is cut. Before a commit nothing was written, so the transaction is run again on a new connection; during
+a commit nobody knows, which is said (`CommitInDoubt`). Between two tries to connect there is a pause that grows, in which whoever asks
+is refused at once. `postgres_transaction.py` says what is sent.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -79,11 +80,11 @@ class ChangedSchema(CannotOpen):
 
 
 class OldPrimary(CannotOpen):
-    """Its standby has taken its place, which this process knows because it was there."""
+    """A server whose standby has taken its place, as this process knows because it was there."""
 
 
 class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach the database."""
+    """The way to reach the database."""
 
     parameters: Mapping[str, str]  # of libpq
     job_seconds: float
@@ -117,7 +118,7 @@ class PostgresConnection(PostgresTransactions):
 
     @property
     def is_out_of_reach(self) -> bool:
-        """There is none, and nobody is to try again now; or another one has found what holds for all of them. May be asked from any thread."""
+        """Return whether there is no connection, and no try due, or another one has found what holds for all. Any thread may ask."""
         outage = self._access.outage
         return isinstance(outage.because, ChangedSchema) or (outage.refuses and self._connection.closed)
 
@@ -126,15 +127,17 @@ class PostgresConnection(PostgresTransactions):
         return self._timeline is not None and self._access.outage.is_over(self._timeline)
 
     def unreachable(self) -> PostgresRefused:
-        """What whoever asks meanwhile is told."""
+        """Return the refusal of whoever asks meanwhile."""
         because = self._access.outage.because
         if because is None:
             return PostgresRefused(StoreUnreachable, CANNOT_BE_REACHED)
         return PostgresRefused(StoreUnreachable, str(because), hint=because.hint)
 
     def begin_without_end(self, how: str) -> None:
-        """A transaction that is no job's: old tables may be long. For what others hold it waits no longer than any. Not on a new connection,
-        which would not be alone with the schema."""
+        """Begin a transaction that is no job's: old tables may be long. Locks of others are waited for no longer than usual.
+
+        Never on a new connection, which would not be alone with the schema.
+        """
         self._plain(how)
         self._connection.patience = None
         self._plain("SET LOCAL statement_timeout = 0")
@@ -149,7 +152,7 @@ class PostgresConnection(PostgresTransactions):
     def copy_in(
         self, table: str, columns: Sequence[str], types: Sequence[str], rows: Iterable[Sequence[Any]]
     ) -> None:
-        """Many rows at once, in the transaction that is under way."""
+        """Put many rows at once, in the transaction that is under way."""
         sql = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
         self._settle()
         try:
@@ -188,7 +191,7 @@ class PostgresConnection(PostgresTransactions):
         self._ask(NOT_ALONE)
 
     def note_schema(self, version: int) -> None:
-        """It goes on with this one only, also on another connection."""
+        """Go on with this schema only, also on another connection."""
         self._schema = version
 
     def close(self) -> None:
@@ -211,7 +214,7 @@ class PostgresConnection(PostgresTransactions):
         return found
 
     def _reconnect(self) -> None:
-        """Raises `PostgresRefused`."""
+        """Connect again. Raises `PostgresRefused`."""
         outage = self._access.outage
         if self._closed or not outage.begin_try():
             raise self.unreachable()
@@ -229,7 +232,7 @@ class PostgresConnection(PostgresTransactions):
         outage.succeeded()
 
     def _connect(self) -> WireConnection:
-        """Raises `CannotOpen`."""
+        """Connect. Raises `CannotOpen`."""
         parameters = self._access.parameters
         passed_by: OldPrimary | None = None
         while True:
@@ -315,7 +318,7 @@ class PostgresConnection(PostgresTransactions):
             time.sleep(_SCHEMA_PAUSE_SECONDS)
 
     def _ask(self, sql: bytes) -> Any:
-        """Raises `CannotOpen`."""
+        """Return the first value of a row. Raises `CannotOpen`."""
         try:
             row = self._connection.execute(sql, binary=True).fetchone()
         except psycopg.Error as error:
@@ -329,33 +332,13 @@ def _watch(connection: PostgresConnection, is_late: Callable[[], bool], note_beg
     connection.is_late, connection.note_begun = is_late, note_begun
 
 
-def _foresee(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
-    connection.foresee(sql, parameters)
-
-
-def _foresee_for_all(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
-    connection.foresee(sql, parameters, lasting=True)
-
-
-def _later(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
-    connection.later(sql, parameters)
-
-
-def _one_row_later(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
-    connection.one_row_later(sql, parameters)
-
-
 def _out_of_reach(connection: PostgresConnection) -> StoreError | None:
     return connection.unreachable().as_store_error() if connection.is_out_of_reach else None
 
 
-def _translate(error: PostgresRefused) -> Any:
-    return error.as_store_error()
-
-
 POSTGRES: Final = StoreEngine(
     errors=(PostgresRefused,),
-    translate=_translate,
+    translate=PostgresRefused.as_store_error,
     lost=(Collided, StoreUnreachable),
     shared=True,
     begin_write=BEGIN_WRITE,
@@ -364,8 +347,8 @@ POSTGRES: Final = StoreEngine(
     out_of_reach=_out_of_reach,
     only_reading=None,
     watch=_watch,
-    foresee=_foresee,
-    foresee_for_all=_foresee_for_all,
-    later=_later,
-    one_row_later=_one_row_later,
+    foresee=PostgresConnection.foresee,
+    foresee_for_all=partial(PostgresConnection.foresee, lasting=True),
+    later=PostgresConnection.later,
+    one_row_later=PostgresConnection.one_row_later,
 )

@@ -7,17 +7,15 @@ Every endpoint that speaks MCP over HTTP has the same one, whatever lies behind 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qsl
 
-from auth.tokens.presented_credentials import Presentation
-from auth.values.identity_model import Principal
 from server.lib.log.logger import Logger
 from server.mcp.loads import Loads
 from server.store.limits.endpoint_gate import Gate
-from server.transport.admission.bearer_check import EntryRefusal
+from server.transport.admission.bearer_check import Admission
 from server.transport.http.allowed_hosts import ForeignRequest, OwnRequest
 from server.transport.http.handler import Pairs, Scope
 
@@ -44,22 +42,6 @@ _TOKEN_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+.^
 Guard: TypeAlias = Callable[[Scope, Mapping[bytes, bytes]], OwnRequest | ForeignRequest]
 
 
-class Authenticator(Protocol):
-    """Who may come in: server/transport/admission."""
-
-    def who_nowait(self, shown: Presentation, /) -> Principal | EntryRefusal | None:
-        """Who presents this, decided from memory. None: it must be looked up."""
-        ...
-
-    def authenticate(self, shown: Presentation, /) -> Awaitable[Principal | EntryRefusal]:
-        """The same, looked up where it must be."""
-        ...
-
-    def forbid(self, scopes: frozenset[str], missing: frozenset[str], shown: Presentation, /) -> EntryRefusal:
-        """The 403 that names all the scopes that a login has to cover, in one challenge, and for people those that are missing."""
-        ...
-
-
 class Threshold:
     """`name` is the server's name in the configuration. `loads`: those of the process. `storefront`: where it sells something; and
     `sells_to_all`: to whoever pays, also without a login. `gate`: how often somebody may come."""
@@ -69,7 +51,7 @@ class Threshold:
         *,
         name: str,
         guard: Guard,
-        doorkeeper: Authenticator,
+        doorkeeper: Admission,
         log: Logger,
         max_body_bytes: int = MAX_BODY_BYTES,
         loads: Loads | None = None,
@@ -89,7 +71,7 @@ class Threshold:
 
 
 def joined(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
-    """One value per name. What was sent twice is joined, and so is no valid value of a header that has one."""
+    """Return one value per name. Values sent twice are joined, and so are no valid value of a header that has one."""
     headers = dict(pairs)
     if len(headers) == len(pairs):
         return headers
@@ -100,7 +82,7 @@ def joined(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
 
 
 def wanted_tools(scope: Scope, headers: Mapping[bytes, bytes]) -> str | None:
-    """What the request says of the tools it wants to know of: by header, in its address, or both, which then both bound it."""
+    """Return the tools that a request wants to know of: by header, in its address, or both, which then both bound it."""
     written = [headers.get(TOOLS_HEADER, b"").decode("latin-1")]
     # The connection layer bounds the address; a parameter that is not ours says nothing.
     for name, value in parse_qsl(scope.get("query_string", b"").decode("latin-1")):

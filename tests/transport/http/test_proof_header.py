@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, cast
 
 import trio
 from loopback_server import capturing
 
 from auth.tokens.presented_credentials import Presentation, PresentedProof
 from auth.values.identity_model import ANONYMOUS, Principal
-from server.transport.admission.bearer_check import EntryRefusal
+from server.transport.admission.bearer_check import Admission, EntryRefusal
 from server.transport.http.allowed_hosts import OwnRequest
 from server.transport.http.entry import Threshold
 from server.transport.http.mcp_request import McpRequest, leading_to
@@ -45,7 +45,7 @@ async def admitted(
     threshold = Threshold(
         name="main",
         guard=lambda _scope, _headers: OwnRequest(origin="http://127.0.0.1:8420", cors=b"http://a.example"),
-        doorkeeper=FakeDoorkeeper(authenticate, forbid),
+        doorkeeper=cast("Admission", FakeDoorkeeper(authenticate, forbid)),
         log=capturing()[0],
     )
     scope = {
