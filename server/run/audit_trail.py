@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
@@ -48,7 +49,7 @@ Known: TypeAlias = tuple[Sequence[Position], Sequence[Position]]
 
 
 class WrittenHead:
-    """Where one chain ends, as it was written down last, and as this process last saw it."""
+    """The end of one chain, as it was written down last, and as this process last saw it."""
 
     def __init__(
         self, name: str, file: HeadFile, committed: Callable[[], Position | None], log: Logger
@@ -64,15 +65,15 @@ class WrittenHead:
 
     @property
     def known(self) -> Sequence[Position]:
-        """Where it has ended: each of these is in the chain for as long as nobody had a hand in it."""
+        """The known ends: each is in the chain for as long as nobody had a hand in it."""
         return [each for each in (self.committed(), self._seen) if each is not None]
 
     def see(self, end: Position | None) -> None:
-        """Compared with all that was `known`."""
+        """Note an end that was compared with all that was `known`."""
         self._seen = end or self._seen
 
     async def write(self) -> None:
-        """A refusal of the disk is logged once, and tried again next time."""
+        """Write the head down. A refusal of the disk is logged once, and tried again next time."""
         head = max(self.known, key=lambda each: each.seq, default=None)
         if head is None or head == self._written:
             return
@@ -120,7 +121,7 @@ class TrailHead:
         self._chains = chains
 
     async def run(self, *, sleep: Callable[[float], Awaitable[None]] = trio.sleep) -> None:
-        """Until cancelled."""
+        """Tell, write and compare until cancelled."""
         since_written = since_logged = since_settled = 0.0
         try:
             while True:
@@ -144,7 +145,7 @@ class TrailHead:
                 self.tell()
 
     async def write(self) -> None:
-        """What was written down before stays where it cannot be compared with what is there now."""
+        """Write the heads down; those from before stay as long as they cannot be compared with what is there now."""
         if self._chains is not None and not await self._compare(*self._chains):
             return
         if self._keeps:
@@ -152,12 +153,12 @@ class TrailHead:
             await self.ledger.write()
 
     async def _compare(self, audit: AuditChain, ledger: LedgerChain) -> bool:
-        """Where the chains end by their records, which others have sealed as well. What they lack is said in the trail."""
+        """Compare where the chains end by their records, which others have sealed as well. The trail says what they lack."""
         known = self.audit.known, self.ledger.known
         try:
             ends = await self._store.read(partial(_ends_of, audit=audit, ledger=ledger, known=known))
             if ends is None:
-                await self._store.write(partial(_compare_heads, known=known))
+                await self._store.write(methodcaller("compare_heads", *known))
                 ends = await self._store.read(partial(_ends_of, audit=audit, ledger=ledger))
         except StoreError:
             return False
@@ -171,13 +172,13 @@ class TrailHead:
         self.ledger.tell()
 
     async def _tell_of_altered(self) -> None:
-        """Rows that this process found not to be as they were sealed: they let nobody in, and somebody should know."""
+        """Tell of rows that this process found not to be as they were sealed: they let nobody in."""
         for table, key in self._store.take_altered():
             with suppress(StoreError):  # it is in the rows still, for `ostiary verify`
                 await self._store.write(partial(_row_altered, table=table, key=key, now=now_millis()))
 
     async def _settle(self) -> None:
-        """Refusals of a flood that has ended were counted only: say how many they were."""
+        """Say how many refusals of a flood that has ended were only counted."""
         now = now_millis()
         try:
             if not await self._store.read(partial(audit_trail.is_settled, now=now)):
@@ -214,7 +215,7 @@ async def begin(
     store.chain_audit(trail_key, heads)
     store.chain_ledger(ledger_key, ledger_heads)
     await store.write(partial(keyfile.bind_key, fingerprint=key.fingerprint))
-    await store.write(_begin_ledger)
+    await store.write(methodcaller("begin_ledger"))
     for event, reason in (("audit.head_lost", lost), ("ledger.head_lost", ledger_lost)):
         if reason:
             await store.write(partial(_head_lost, event=event, reason=reason, now=now_millis()))
@@ -231,7 +232,7 @@ async def begin(
 
 
 def _begin_file(file: HeadFile) -> None:
-    """Before the database has its record, so that a kill in between leaves none without the file."""
+    """Make the file before the database has its record: a kill in between leaves none without the file."""
     try:
         file.write(BEGINNING)
     except OSError as error:
@@ -239,7 +240,7 @@ def _begin_file(file: HeadFile) -> None:
 
 
 def _heads_of(file: HeadFile) -> tuple[Sequence[Position], str]:
-    """Its heads; or none, and why."""
+    """Return its heads; or none, and why."""
     try:
         return file.read(), ""
     except HeadLost as problem:
@@ -256,7 +257,7 @@ async def kept(
     keeps: bool = True,
     shared: bool = False,
 ) -> AsyncGenerator[TrailHead]:
-    """The trail, begun; on leaving its head is written down once more. `keeps`: by this process. `shared`: others write to it as well."""
+    """Keep the trail; on leaving its head is written down once more. `keeps`: by this process. `shared`: others write to it as well."""
     named = _named(store, log) if is_for_people(log) else None
     hear = log_decisions(log) if named is None else named.hear
     trail = await begin(home, store, key, log, hear, keeps=keeps, shared=shared)
@@ -282,7 +283,7 @@ def _named(store: AuditedStore, log: Logger) -> NamedDecisions:
 def _ends_of(
     db: StoreDb, *, audit: AuditChain, ledger: LedgerChain, known: Known = ((), ())
 ) -> tuple[Position | None, Position | None] | None:
-    """None: one of the chains lacks something that is known."""
+    """Return the ends of both chains; None if one lacks something that is known."""
     chains = (audit, known[0]), (ledger, known[1])
     if any(chain.holds(db, [head]) for chain, heads in chains for head in heads):
         return None
@@ -290,17 +291,9 @@ def _ends_of(
 
 
 def _end_of(chain: RowChain, db: StoreDb) -> Position | None:
-    """None where its record is not as it was sealed, of which the store tells when it writes there."""
+    """Return the end of a chain; None if its record is not as it was sealed, which the store tells when it writes there."""
     found = chain.record(db)
     return None if found is None else Position(seq=found.head, mac=found.head_mac)
-
-
-def _compare_heads(db: StoreDb, *, known: Known) -> None:
-    db.compare_heads(*known)
-
-
-def _begin_ledger(db: StoreDb) -> None:
-    db.begin_ledger()
 
 
 def _row_altered(db: Db, *, table: str, key: str, now: int) -> None:

@@ -1,4 +1,4 @@
-"""What of newly read settings a running server can take, and what has to wait until it is started again."""
+"""The changes that a running server can take from newly read settings, and those that wait for the next start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolved) -> SettingsChange:
-    """`serving`: the servers as they are now; `started`: everything as it was at the start."""
+    """Compare newly read settings with the servers as they are now, and with everything as it was at the start."""
     waits = [
         field.name
         for field in msgspec.structs.fields(Config)
@@ -44,12 +44,8 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
         )
         if not same
     ]
-    if started.acme != newer.acme:
-        waits.append("acme")
-    if started.telemetry != newer.telemetry:
-        waits.append("telemetry")
-    if started.upstreams != newer.upstreams:
-        waits.append("upstream")
+    tables = {"acme": "acme", "telemetry": "telemetry", "upstream": "upstreams"}
+    waits += [key for key, name in tables.items() if getattr(started, name) != getattr(newer, name)]
     if [server.name for server in started.servers] != [server.name for server in newer.servers]:
         waits += _names_that_differ(started, newer)
     if shared:

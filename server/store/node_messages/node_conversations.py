@@ -1,13 +1,13 @@
-"""Two nodes that say several things to each other about one matter, as long as both are there: a stream, a request that is followed.
+"""Talks of two nodes about one matter, as long as both are there: a stream, a request that is followed.
 
-Whoever begins names the talk in a letter of its own kind; from then on both say what belongs to it under that name, which only they know.
+The node that begins names the talk in a letter of its own kind; from then on both send under that name, which only they know.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Generic, TypeVar
 
 import trio
@@ -22,12 +22,12 @@ _NAME_BYTES: Final = 18
 
 
 class NodeConversations(Generic[T]):
-    """Of one process and one kind of letter. What is said is a `T`."""
+    """The talks of one process in one kind of letter, whose content is a `T`."""
 
     def __init__(
         self, letters: NodeMessages, kind: str, decode: Callable[[bytes], T], *, unread: int
     ) -> None:
-        """`unread`: what waits in each for whoever listens. What comes beyond it is lost."""
+        """Begin without talks. `unread` letters wait in each; more are lost."""
         self._letters = letters
         self._kind = kind
         self._decode = decode
@@ -35,20 +35,13 @@ class NodeConversations(Generic[T]):
         self._open: dict[str, NodeConversation[T]] = {}
         letters.hear(kind, self._hear, self._open.__contains__)
 
-    @contextmanager
-    def begin(self, node: str | None = None) -> Generator[NodeConversation[T]]:
-        """Without a `node`, whoever speaks first is the other one."""
-        with self._take_part(secrets.token_urlsafe(_NAME_BYTES), node) as talk:
-            yield talk
+    def begin(self, node: str | None = None) -> AbstractContextManager[NodeConversation[T]]:
+        """Begin a talk. Without a `node`, whoever speaks first is the other one."""
+        return self.join(secrets.token_urlsafe(_NAME_BYTES), node)
 
     @contextmanager
-    def join(self, name: str, node: str) -> Generator[NodeConversation[T]]:
-        """One that `node` has begun."""
-        with self._take_part(name, node) as talk:
-            yield talk
-
-    @contextmanager
-    def _take_part(self, name: str, node: str | None) -> Generator[NodeConversation[T]]:
+    def join(self, name: str, node: str | None) -> Generator[NodeConversation[T]]:
+        """Take part in a talk that `node` has begun."""
         hear, said = trio.open_memory_channel[T](self._unread)
         talk = self._open[name] = NodeConversation(self._letters, self._kind, name, node, hear, said)
         try:
@@ -82,7 +75,7 @@ class NodeConversation(Generic[T]):
         self._said = said
 
     def say(self, body: bytes, *, caller: str | None = None) -> bool:
-        """False: it is not said, for want of room."""
+        """Send a letter. False: there was no room."""
         return self._letters.send(self._kind, self.name, body, caller=caller)
 
     def hear(self, said: T) -> None:
@@ -92,7 +85,7 @@ class NodeConversation(Generic[T]):
             return
 
     async def next(self) -> T | None:
-        """What the other node says next. None: it is gone."""
+        """Wait for the other node's next letter; None if it is gone."""
         while True:
             with trio.move_on_after(PEER_LOOK_SECONDS):
                 return await self._said.receive()

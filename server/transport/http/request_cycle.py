@@ -157,7 +157,6 @@ class ConnectionCycle:
     # -- the request -------------------------------------------------------------------------------------------------
 
     def arrived(self) -> bytes | None:
-        """Return the whole body, if it is here already; then `receive` has nothing of it any more."""
         connection = self._connection
         data, left = connection.buffer, self._left
         if self._chunks is not None or self._given or self._refusal is not None or len(data) < left:
@@ -193,35 +192,28 @@ class ConnectionCycle:
         return {"type": "http.disconnect"}
 
     async def wait_gone(self) -> None:
-        """Wait until the peer has left."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
     def has_left(self) -> bool:
-        """Say whether the peer is known to have left, without waiting for it."""
         return self._connection.has_left()
 
     def when_heard_of(self, call: Callable[[], None] | None) -> None:
-        """Call it when the peer sends another request: it has the answer to this one."""
         self._connection.when_heard_of = call
 
     def abandon(self) -> None:
-        """Cancel what answers, and end the connection: there is nobody to answer."""
         self._connection.abandon()
 
     def attend(self, companion: DisconnectWatch) -> None:
-        """Let it go with this request, if that lasts."""
         self._connection.serving.companions.add(companion)
 
     async def part(self, companion: DisconnectWatch) -> None:
-        """End it: the request is over."""
         if companion.started:
             await companion.dismiss()
         else:
             self._connection.serving.companions.discard(companion)
 
     def at_drain(self, end: Callable[[], None]) -> None:
-        """Call it when the server is about to go, which may be now."""
         self._connection.at_drain = end
         if self.draining.is_set():
             end()
