@@ -12,13 +12,25 @@ State = Literal["ok", "failed", "skipped"]
 
 
 class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
-    """`detail` and `hint` may hold words of the server: whoever prints them cleans them."""
+    """A step of a check-up. `detail` and `hint` may hold words of the server: they are cleaned where they are printed."""
 
     name: str
     state: State
     detail: str
     hint: str | None = None
     goes_on: bool = False  # failed, and yet there is somebody to ask further
+
+    @classmethod
+    def ok(cls, name: str, detail: str, hint: str | None = None) -> CheckStep:
+        return cls(name=name, state="ok", detail=detail, hint=hint)
+
+    @classmethod
+    def failed(cls, name: str, detail: str, hint: str | None = None, *, goes_on: bool = False) -> CheckStep:
+        return cls(name=name, state="failed", detail=detail, hint=hint, goes_on=goes_on)
+
+    @classmethod
+    def skipped(cls, name: str, detail: str, hint: str | None = None) -> CheckStep:
+        return cls(name=name, state="skipped", detail=detail, hint=hint)
 
 
 def names_step(refused: list[str]) -> CheckStep:

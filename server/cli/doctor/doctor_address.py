@@ -1,4 +1,4 @@
-"""What `ostiary doctor` says of the certificate that the server of this machine serves. How its address looks from outside is
+"""The step of `ostiary doctor` about the certificate that the server of this machine serves. How its address looks from outside is
 client/public_address.py's."""
 
 from __future__ import annotations
@@ -19,38 +19,29 @@ def served_certificate_step(found: dict[str, Any]) -> CheckStep:
     line = certificate.certificate_line(found)
     trouble = found.get("trouble")
     if trouble is not None:
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"{line}; {trouble['words']}",
-            hint=trouble["hint"] or "ostiary certificate status",
+        return CheckStep.failed(
+            name, f"{line}; {trouble['words']}", trouble["hint"] or "ostiary certificate status"
         )
     if found.get("ahead_seconds"):
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"{line}; {certificate.clock_line(found['ahead_seconds'])}",
-            hint="timedatectl set-ntp true",
+        return CheckStep.failed(
+            name, f"{line}; {certificate.clock_line(found['ahead_seconds'])}", "timedatectl set-ntp true"
         )
     if found.get("problem"):
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"{line}; not read: {found['problem']}",
-            hint="put the files right: they are read again then",
+        return CheckStep.failed(
+            name, f"{line}; not read: {found['problem']}", "put the files right: they are read again then"
         )
     if serving is None:
-        return CheckStep(name=name, state="skipped", detail=line, hint="ostiary certificate status")
+        return CheckStep.skipped(name, line, "ostiary certificate status")
     if serving["not_after"] / 1000 - time.time() < ENDS_SOON_SECONDS:
         whose = (
             "ostiary certificate renew"
             if found["kind"] == "acme"
             else "renew it with whatever wrote tls_certificate"
         )
-        return CheckStep(name=name, state="failed", detail=line, hint=whose)
+        return CheckStep.failed(name, line, whose)
     renewed = (
         f", renewed by itself in {terminal.duration(found['renews_at'] / 1000 - time.time())}"
         if found.get("renews_at")
         else ""
     )
-    return CheckStep(name=name, state="ok", detail=f"{line}{renewed}")
+    return CheckStep.ok(name, f"{line}{renewed}")

@@ -1,4 +1,4 @@
-"""What `ostiary doctor` says of agents: as the running server finds them, or where none runs, as they are when it tries them itself."""
+"""The steps of `ostiary doctor` about agents: as the running server finds them, or where none runs, as they are when it tries them itself."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def agent_steps(
     upstreams: Sequence[Mapping[str, Any]], agents: Sequence[Mapping[str, Any]] | None
 ) -> list[CheckStep]:
-    """Of a running server. Where some of either are out of order, nothing is said of all."""
+    """Return the steps of a running server. Where some of either are out of order, nothing is said of all."""
     found = [*_upstreams(upstreams), *_agents(agents)]
     bad = [step for step in found if step.state != "ok"]
     return bad or found
 
 
 def tried_steps(resolved: Resolved) -> list[CheckStep]:
-    """Without one: each agent is started, reached and let go again, while a line says how long that takes already."""
+    """Return the steps without one: each agent is started, reached and let go again, while a line says how long that takes already."""
     from server.cli.spinner import Spinner
     from server.run.agent_dry_run import rehearse
 
@@ -41,9 +41,7 @@ def rehearsed_steps(found: AgentDryRun, *, settings: str) -> list[CheckStep]:
     place = f"[[server.agent]] in {settings}"
     steps = [_tried(each, place) for each in found.agents if each.outcome != "well"]
     steps += [
-        CheckStep(
-            name="agents", state="failed", detail=problem, hint=f"no server starts with it: see {place}"
-        )
+        CheckStep.failed("agents", problem, f"no server starts with it: see {place}")
         for problem in found.problems
     ]
     names = [names_step(list(found.refused_names))] if found.refused_names else []
@@ -51,35 +49,31 @@ def rehearsed_steps(found: AgentDryRun, *, settings: str) -> list[CheckStep]:
     if steps or not well:
         return [*steps, *names]
     said = "is as it should be" if well == 1 else "are as they should be"
-    return [CheckStep(name="agents", state="ok", detail=f"{well} tried, and {said}"), *names]
+    return [CheckStep.ok("agents", f"{well} tried, and {said}"), *names]
 
 
 def _tried(agent: TriedAgent, place: str) -> CheckStep:
     if agent.outcome == "unseen":
-        return CheckStep(
-            name="upstream" if agent.upstream else "agent",
-            state="skipped",
-            detail=f"{agent.name}: {agent.words}",
-            hint="start the server, and run this again",
+        return CheckStep.skipped(
+            "upstream" if agent.upstream else "agent",
+            f"{agent.name}: {agent.words}",
+            "start the server, and run this again",
         )
     if agent.outcome == "refused":
         hint = f"no server starts with it: see {place}"
-        return CheckStep(name="agent", state="failed", detail=agent.words, hint=hint)
+        return CheckStep.failed("agent", agent.words, hint)
     hint = f"a server starts all the same, and its tools fail until it is there; see {place}"
     if agent.upstream:
-        return CheckStep(name="upstream", state="failed", detail=f"{agent.name}: {agent.words}", hint=hint)
+        return CheckStep.failed("upstream", f"{agent.name}: {agent.words}", hint)
     detail = f"{agent.name} is out of order: {agent.words}"
-    return CheckStep(name="agent", state="failed", detail=detail, hint=hint)
+    return CheckStep.failed("agent", detail, hint)
 
 
 def _upstreams(upstreams: Sequence[Mapping[str, Any]]) -> list[CheckStep]:
-    """Those with something that their owner can do; else one line for all."""
+    """Return those with something that their owner can do; else one line for all."""
     bad = [
-        CheckStep(
-            name="upstream",
-            state="failed",
-            detail=f"{each['name']}: {each['trouble']['words']}{_hit(each)}",
-            hint="ostiary upstream list",
+        CheckStep.failed(
+            "upstream", f"{each['name']}: {each['trouble']['words']}{_hit(each)}", "ostiary upstream list"
         )
         for each in upstreams
         if each["trouble"] is not None
@@ -88,26 +82,25 @@ def _upstreams(upstreams: Sequence[Mapping[str, Any]]) -> list[CheckStep]:
         return bad
     count = len(upstreams)
     said = "is there, and says what was accepted" if count == 1 else "are there, and say what was accepted"
-    return [CheckStep(name="upstreams", state="ok", detail=f"{count} {said}")]
+    return [CheckStep.ok("upstreams", f"{count} {said}")]
 
 
 def _agents(troubles: Sequence[Mapping[str, Any]] | None) -> list[CheckStep]:
-    """Those that are out of order."""
+    """Return those that are out of order."""
     if troubles is None:  # a server of another version
         return []
     return [
-        CheckStep(
-            name="agent",
-            state="failed",
-            detail=f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}{_hit(agent)}",
-            hint="see the server's log; ostiary calls --failed shows who met it",
+        CheckStep.failed(
+            "agent",
+            f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}{_hit(agent)}",
+            "see the server's log; ostiary calls --failed shows who met it",
         )
         for agent in troubles
-    ] or [CheckStep(name="agents", state="ok", detail="none is known to be out of order")]
+    ] or [CheckStep.ok("agents", "none is known to be out of order")]
 
 
 def _hit(agent: Mapping[str, Any]) -> str:
-    """How many calls it cost, and whose."""
+    """Say how many calls it cost, and whose."""
     from server.console.overview.outage_effects import hit_as_told
 
     return f"; {words}" if (words := hit_as_told(agent)) else ""

@@ -1,4 +1,4 @@
-"""What `ostiary doctor` says of money: whether prices can be paid, by whom payments are taken, where they go, and what a buyer would see."""
+"""The steps of `ostiary doctor` about money: whether prices can be paid, by whom payments are taken, where they go, and what a buyer would see."""
 
 from __future__ import annotations
 
@@ -24,66 +24,60 @@ def money_steps(found: Mapping[str, Any]) -> list[CheckStep]:
 
 
 def unheard_step(tools: Mapping[str, Sequence[str]]) -> CheckStep:
-    """Tools by server whose authors say what they cost, where the settings have no [payments]."""
+    """Name tools by server whose authors say what they cost, where the settings have no [payments]."""
     named = [f"{server}/{tool}" for server, each in tools.items() for tool in each]
     more = f" and {len(named) - TOOLS} more" if len(named) > TOOLS else ""
     count = "a price that its agent sets is" if len(named) == 1 else "prices that agents set are"
-    return CheckStep(
-        name="prices",
-        state="failed",
-        detail=f"{count} not asked for without [payments]: {', '.join(named[:TOOLS])}{more}"
+    return CheckStep.failed(
+        "prices",
+        f"{count} not asked for without [payments]: {', '.join(named[:TOOLS])}{more}"
         f" cost{'s' if len(named) == 1 else ''} nothing",
-        hint="[payments] in the settings, or leave the price out of the agent's file",
+        "[payments] in the settings, or leave the price out of the agent's file",
     )
 
 
 def _prices(warnings: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> CheckStep:
     if warnings:
-        return CheckStep(name="prices", state="failed", detail="; ".join(warnings), hint=SETTINGS)
+        return CheckStep.failed("prices", "; ".join(warnings), SETTINGS)
     if not tools:
-        return CheckStep(name="prices", state="skipped", detail="no tool costs anything")
+        return CheckStep.skipped("prices", "no tool costs anything")
     count = len(tools)
-    return CheckStep(
-        name="prices",
-        state="ok",
-        detail=f"{count} tool{' costs' if count == 1 else 's cost'} something, and can be paid for",
+    return CheckStep.ok(
+        "prices", f"{count} tool{' costs' if count == 1 else 's cost'} something, and can be paid for"
     )
 
 
 def _facilitator(each: Mapping[str, Any]) -> CheckStep:
     if each["problem"]:
-        return CheckStep(
-            name="facilitator",
-            state="failed",
-            detail=f"{each['url']} {each['problem']}",
-            hint="until it answers, payments through it are refused; nothing is taken",
+        return CheckStep.failed(
+            "facilitator",
+            f"{each['url']} {each['problem']}",
+            "until it answers, payments through it are refused; nothing is taken",
         )
     networks = ", ".join(each["networks"][:6]) or "no network"
-    return CheckStep(name="facilitator", state="ok", detail=f"{each['url']} takes payments on {networks}")
+    return CheckStep.ok("facilitator", f"{each['url']} takes payments on {networks}")
 
 
 def _asset(each: Mapping[str, Any], *, alone: bool) -> CheckStep:
     what = f"{each['symbol']} on {each['title']} ({each['network']})"
     if not each["pay_to"]:
-        return CheckStep(name="payee", state="failed", detail=f"{what} is paid to nobody", hint="set pay_to")
+        return CheckStep.failed("payee", f"{what} is paid to nobody", "set pay_to")
     if not each["taken_by"]:
-        return CheckStep(
-            name="payee",
-            state="failed",
-            detail=f"{what}: {'there is no facilitator' if alone else 'no facilitator says that it takes it'}",
-            hint="[[payments.facilitator]] with one that serves this network",
+        return CheckStep.failed(
+            "payee",
+            f"{what}: {'there is no facilitator' if alone else 'no facilitator says that it takes it'}",
+            "[[payments.facilitator]] with one that serves this network",
         )
     worthless = ", a test network: worth nothing" if each["testnet"] else ""
-    return CheckStep(name="payee", state="ok", detail=f"{what} is paid to {each['pay_to']}{worthless}")
+    return CheckStep.ok("payee", f"{what} is paid to {each['pay_to']}{worthless}")
 
 
 def _payees() -> CheckStep:
-    """No program can see which other servers there are."""
-    return CheckStep(
-        name="payee",
-        state="skipped",
-        detail="only servers on this database may take money at that address: another would sell for the same payment",
-        hint="a pay_to of its own for each database",
+    """Warn of other servers: no program can see which there are."""
+    return CheckStep.skipped(
+        "payee",
+        "only servers on this database may take money at that address: another would sell for the same payment",
+        "a pay_to of its own for each database",
     )
 
 
@@ -92,22 +86,16 @@ def _buyer(each: Mapping[str, Any], assets: Sequence[Mapping[str, Any]]) -> Chec
     name = f"{each['server']}/{each['tool']}"
     said = f"{name}: {each['words']}"
     if not each["fixed"]:
-        return CheckStep(name="buyer sees", state="ok", detail=f"{said} (asked for with each call)")
+        return CheckStep.ok("buyer sees", f"{said} (asked for with each call)")
     challenge = each["challenge"]
     if challenge is None:
-        return CheckStep(
-            name="buyer sees",
-            state="ok",
-            detail=f"{said}; it cannot be paid for directly, from a balance alone",
-        )
+        return CheckStep.ok("buyer sees", f"{said}; it cannot be paid for directly, from a balance alone")
     offers = [
         f"{one['amount']} units of {known.get((one['network'], one['asset'].lower()), one['asset'])}"
         for one in challenge["accepts"]
     ]
     who = "anybody" if each["strangers"] else "whoever is logged in and has no balance"
     seconds = challenge["accepts"][0].get("maxTimeoutSeconds", TIMEOUT_SECONDS)
-    return CheckStep(
-        name="buyer sees",
-        state="ok",
-        detail=f"{said}; {who} is asked for {' or '.join(offers)}, signed for up to {seconds} s",
+    return CheckStep.ok(
+        "buyer sees", f"{said}; {who} is asked for {' or '.join(offers)}, signed for up to {seconds} s"
     )

@@ -1,4 +1,4 @@
-"""What `ostiary doctor` says of the PostgreSQL database that the settings lead to: as the running server sees it, or where none runs, as this
+"""The steps of `ostiary doctor` about the PostgreSQL database that the settings lead to: as the running server sees it, or where none runs, as this
 one would find it at its start. Loaded where `store` is set.
 """
 
@@ -37,7 +37,7 @@ _NAME: Final = "database"
 
 
 def steps_without_server(resolved: Resolved) -> list[CheckStep]:
-    """As a start would find it, and with nothing changed."""
+    """Look at it as a start would find it, with nothing changed."""
     from server.cli.spinner import Spinner
 
     spinner = Spinner(terminal.StatusLine(), "looking at the database")
@@ -58,7 +58,7 @@ def steps_without_server(resolved: Resolved) -> list[CheckStep]:
 
 
 def steps_of_server(told: Mapping[str, Any] | None, *, boot_id: str) -> list[CheckStep]:
-    """What a running server says of it. It looks at its tables, and says whether it writes, by itself."""
+    """Return what a running server says of it. The server looks at its tables, and says whether it writes, by itself."""
     if told is None:
         return []
     if "seen" not in told:
@@ -89,11 +89,11 @@ def _looked(resolved: Resolved) -> DatabaseSeen | CheckStep:
 
 
 def _failed(detail: str, hint: str | None, *, name: str = _NAME, goes_on: bool = False) -> CheckStep:
-    return CheckStep(name=name, state="failed", detail=detail, hint=hint or None, goes_on=goes_on)
+    return CheckStep.failed(name, detail, hint or None, goes_on=goes_on)
 
 
 def _about_the_reference(store: str) -> list[CheckStep]:
-    """A password that others know already, or can read."""
+    """Warn of a password that others know already, or can read."""
     from server.settings.secret_reference import read_secret
 
     source, _, name = store.partition(":")
@@ -130,7 +130,7 @@ def _server(seen: DatabaseSeen) -> CheckStep:
         detail += f", by {found.tls}"
     if seen.seconds > _SLOW_SECONDS:
         detail += f"; it took {seen.seconds:.1f} s to connect"
-    return CheckStep(name=_NAME, state="ok", detail=detail)
+    return CheckStep.ok(_NAME, detail)
 
 
 def _durability(found: DatabaseServer) -> list[CheckStep]:
@@ -146,13 +146,13 @@ def _durability(found: DatabaseServer) -> list[CheckStep]:
         steps.append(_failed(detail, hint, name="standby"))
     elif found.awaited:
         detail = "what is answered is on a standby as well"
-        steps.append(CheckStep(name="standby", state="ok", detail=detail))
+        steps.append(CheckStep.ok("standby", detail))
     elif found.standbys:
         follows = "a standby follows" if found.standbys == 1 else f"{found.standbys} standbys follow"
         detail = (
             f"{follows}, and what was answered last may be missing there: synchronous_standby_names is empty"
         )
-        steps.append(CheckStep(name="standby", state="ok", detail=detail))
+        steps.append(CheckStep.ok("standby", detail))
     return steps
 
 
@@ -173,13 +173,13 @@ def _tables(seen: DatabaseSeen, resolved: Resolved) -> CheckStep:
             f"{server.role} may not make tables in the schema {server.place}", _who_may_create(server)
         )
     if not tables.found:
-        return CheckStep(name=name, state="ok", detail="none yet: the first start makes them")
+        return CheckStep.ok(name, "none yet: the first start makes them")
     if not tables.missing:
         newer = tables.found > tables.known
         detail = f"schema {tables.found}, " + (
             "of a newer version, with which this one can go on" if newer else "this version's"
         )
-        return CheckStep(name=name, state="ok", detail=detail)
+        return CheckStep.ok(name, detail)
     older = f"schema {tables.found}, and this version has {tables.known}"
     if tables.belongs_to:
         return wrong(
@@ -191,16 +191,15 @@ def _tables(seen: DatabaseSeen, resolved: Resolved) -> CheckStep:
             f"{older}: they are changed while nobody else uses them, and {_counted(server.writers, 'process', 'processes')} of other nodes {'does' if server.writers == 1 else 'do'}",
             "stop the other nodes first; they do not know the new schema",
         )
-    return CheckStep(
-        name=name,
-        state="ok",
-        detail=f"{older}: the next start changes them",
-        hint="make a back-up before: `ostiary backup FILE` shows how",
+    return CheckStep.ok(
+        name,
+        f"{older}: the next start changes them",
+        "make a back-up before: `ostiary backup FILE` shows how",
     )
 
 
 def _not_these(tables: TablesSeen, resolved: Resolved) -> StoreError | None:
-    """Why a start would not take them, for what is in the data directory."""
+    """Return why a start would not take them, for what is in the data directory."""
     from server.run.store_place import refuse_to_begin_anew
     from server.store.data_directory import DataDirectory
     from server.store.keyfile import open_key
@@ -237,13 +236,7 @@ def _nodes(seen: DatabaseSeen, *, here: str) -> list[CheckStep]:
     if seen.nodes is None:
         count = seen.server.writers
         return (
-            [
-                CheckStep(
-                    name=name, state="ok", detail=f"{_counted(count, 'process', 'processes')} of other nodes"
-                )
-            ]
-            if count
-            else []
+            [CheckStep.ok(name, f"{_counted(count, 'process', 'processes')} of other nodes")] if count else []
         )
     found = standings(seen.nodes, here=here)
     alive = [each for each in found if each.standing != "silent"]
@@ -254,7 +247,7 @@ def _nodes(seen: DatabaseSeen, *, here: str) -> list[CheckStep]:
         said += f": {_listed(others)}"
     if silent:
         said += f"; silent: {_listed(silent)}"
-    return [CheckStep(name=name, state="ok", detail=said)]
+    return [CheckStep.ok(name, said)]
 
 
 def _listed(nodes: list[NodeStanding]) -> str:
@@ -292,7 +285,7 @@ def _connections(server: DatabaseServer, resolved: Resolved) -> CheckStep:
 def _taken(server: DatabaseServer) -> CheckStep:
     said = f"{server.free} of {server.bound} are free"
     if server.free:
-        return CheckStep(name="connections", state="ok", detail=said)
+        return CheckStep.ok("connections", said)
     hint = f"raise {server.bound_by}, or end others: one that is lost cannot be made again"
     return _failed(said, hint, name="connections", goes_on=True)
 

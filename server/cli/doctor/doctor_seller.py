@@ -48,9 +48,7 @@ async def seller_steps(
         step, challenge = await _unpaid_call(client, seller.calls, str(tool["name"]))
         steps.append(step)
     if seller.deposits is not None:
-        steps.append(
-            CheckStep(name="deposits", state="ok", detail=f"balances are filled at {seller.deposits}")
-        )
+        steps.append(CheckStep.ok("deposits", f"balances are filled at {seller.deposits}"))
     if challenge is not None and tool is not None:
         steps.append(_wallet(challenge, str(tool["name"])))
     return steps
@@ -61,14 +59,14 @@ def _sold(
 ) -> CheckStep:
     if tools is None:
         said = "tools may have a price; which, and what price, is shown to whoever is logged in"
-        return CheckStep(name="prices", state="skipped", detail=said)
+        return CheckStep.skipped("prices", said)
     if not priced:
-        return CheckStep(name="prices", state="ok", detail="no tool that is shown here costs anything")
+        return CheckStep.ok("prices", "no tool that is shown here costs anything")
     each = "; ".join(f"{tool['name']}: {price_of(tool, whole=True)}" for tool in priced[:TOOLS])
     more = f"; and {len(priced) - TOOLS} more" if len(priced) > TOOLS else ""
     count = f"{len(priced)} of {len(tools)}"
     to_all = ", also without a login" if seller.nameless else ""
-    return CheckStep(name="prices", state="ok", detail=f"{count} cost something{to_all}: {each}{more}")
+    return CheckStep.ok("prices", f"{count} cost something{to_all}: {each}{more}")
 
 
 def _is_fixed(tool: Mapping[str, Any]) -> bool:
@@ -85,16 +83,14 @@ async def _unpaid_call(
     try:
         answer = await exchange(client, "GET", address, headers={"Accept": "application/json"})
     except ClientError as error:
-        return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint), None
+        return CheckStep.failed(name, str(error), error.hint), None
     challenge = _challenge(answer)
     if answer.status in WITHOUT_CHALLENGE and challenge is None:
         said = f"{tool} is answered with status {answer.status}, and is not paid for by the call: from a balance alone"
-        return CheckStep(name=name, state="skipped", detail=said), None
+        return CheckStep.skipped(name, said), None
     if answer.status not in UNPAID or challenge is None:
         said = f"{tool} is answered with status {answer.status}, and nothing says how it could be paid for"
-        return CheckStep(
-            name=name, state="failed", detail=said, hint="this is the server's to put right"
-        ), None
+        return CheckStep.failed(name, said, "this is the server's to put right"), None
     ways = [way for each in _accepts(challenge) if (way := _way(each))]
     first = "first to log in, then " if answer.status == 401 else ""
     offered = " or ".join(dict.fromkeys(ways)) or "in no way that is known here"
@@ -151,19 +147,17 @@ def _wallet(challenge: Mapping[str, Any], tool: str) -> CheckStep:
     try:
         settings = file.load()
         if not settings.key:
-            return CheckStep(
-                name=name, state="skipped", detail="there is none here", hint="ostiary wallet new"
-            )
+            return CheckStep.skipped(name, "there is none here", "ostiary wallet new")
         key, policy = wallet_key(settings.key), policy_of(settings)
         purchase = choose(challenge, policy, change_of)
         now = int(time.time())
         spent = SpendingFile(file.directory).spent(key.address, now)
         check_day(purchase.amount, spent, policy.per_day, change_of)
     except (CliError, ClientError, CannotPay) as error:
-        return CheckStep(name=name, state="skipped", detail=f"would not pay: {error}", hint=error.hint)
+        return CheckStep.skipped(name, f"would not pay: {error}", error.hint)
     above = policy.confirm_above
     asks = (
         "asks you first, and pays" if above is not None and purchase.amount > above else "pays without asking"
     )
     said = f"{asks} {in_words(purchase, f'the tool `{tool}`')}, if {shortened(key.address)} has as much"
-    return CheckStep(name=name, state="ok", detail=said)
+    return CheckStep.ok(name, said)

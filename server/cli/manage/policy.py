@@ -132,7 +132,7 @@ def claim_steps(
                 hint = (
                     "who.program takes an id, a domain or a name that you entered; who.claims_to_be a claim"
                 )
-                found.append(CheckStep(name="rules", state="failed", detail=detail, hint=hint, goes_on=True))
+                found.append(CheckStep.failed("rules", detail, hint, goes_on=True))
     return found
 
 
