@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
@@ -12,6 +12,7 @@ import click
 
 from server.cli import terminal
 from server.cli.hints import GIVEN, meant_here
+from server.lib.counted import counted
 
 if TYPE_CHECKING:
     from server.admin.control import CommandRefused
@@ -138,6 +139,17 @@ def ask(name: str, arguments: Mapping[str, Any] | None = None, *, data_dir: str 
     )
 
 
+def pieces(name: str, expect: int | None = None) -> Iterator[Any]:
+    """Have the server check something long, and yield each piece of its answer."""
+    at: Any = None
+    while True:
+        piece = ask(name, {"at": at, "expect": expect})
+        yield piece
+        at = piece["at"]
+        if at is None or piece.get("done"):
+            return
+
+
 class NoServer(terminal.CliError):
     """No server runs on the data directory that is meant."""
 
@@ -213,7 +225,7 @@ def describe_request(request: Mapping[str, Any], *, scope: str | None = None) ->
         ("wants", scope or request["scope"]),
         *(("that is", words) for name, words in request["scope_words"].items() if name in named),
         *([("money", request["money"])] if request.get("money") else []),
-        ("would stay in", f"up to {days} day{'' if days == 1 else 's'}, as {request['account']}"),
+        ("would stay in", f"up to {counted(days, 'day')}, as {request['account']}"),
         ("of server", f"{request['server']}, reached as {request['origin']}"),
         ("asked", f"{ago(request['created_at'])}, runs out in {left(request['expires_at'])}"),
     ]

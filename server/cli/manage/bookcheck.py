@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from server.cli import local, spans, terminal
+from server.lib.counted import counted
 
 if TYPE_CHECKING:
-    from server.store.jobs import Position
-    from server.store.transactions import Transactions
+    from server.cli.manage.unserved_store import UnservedStore
 
+# What is wrong with a row (of the trail) or a movement (of the ledger).
 TROUBLE: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "altered": "movement {seq} is not as it was written",
-        "missing": "movement {seq} is missing",
-        "added": "movement {seq} was put in by somebody else",
-        "cut off": "movement {seq} was written once, and the ledger ends before it: its end was cut off, or the database was swapped for an"
+        "altered": "{row} {seq} is not as it was written",
+        "missing": "{row} {seq} is missing",
+        "added": "{row} {seq} was put in by somebody else",
+        "cut off": "{row} {seq} was written once, and the {chain} ends before it: its end was cut off, or the database was swapped for an"
         " older copy",
-        "another": "movement {seq} is another than the one that was written once: the end of the ledger was exchanged, or the database",
-        "record altered": "the record of where the ledger ends was altered, removed or put back to an older one, by movement {seq} at the"
+        "another": "{row} {seq} is another than the one that was written once: the end of the {chain} was exchanged, or the database",
+        "record altered": "the record of where the {chain} ends was altered, removed or put back to an older one, by {row} {seq} at the"
         " latest",
-        "no record": "the record of where the ledger ends was removed, by movement {seq} at the latest",
+        "no record": "the record of where the {chain} ends was removed, by {row} {seq} at the latest",
     }
 )
 # Of what is wrong with balances, what is told; the number of the rest is.
@@ -34,15 +36,10 @@ WHAT_NOW: Final = f'{COMPARE}; once it is known what it was: ostiary verify --ac
 
 def of_server(expected: tuple[int, str] | None = None) -> dict[str, Any]:
     """Check all of it, piece by piece."""
-    at: dict[str, Any] | None = None
     whole = _nothing()
-    while True:
-        arguments = {"at": at, "expect": None if expected is None else expected[0]}
-        piece = local.ask("ledger.check", arguments)
+    for piece in local.pieces("ledger.check", None if expected is None else expected[0]):
         _add(whole, piece)
-        at = piece["at"]
-        if at is None:
-            return told(whole, expected)
+    return told(whole, expected)
 
 
 def of_server_or_file() -> dict[str, Any]:
@@ -53,37 +50,30 @@ def of_server_or_file() -> dict[str, Any]:
         return of_server()
     except local.NoServer:
         with unserved_store.own() as store:
-            return of_database(store.transactions, store.ledger_key, store.ledger_heads, None)
+            return of_database(store, None)
 
 
-def of_database(
-    transactions: Transactions,
-    key: bytes,
-    heads: Callable[[], tuple[Position, ...]],
-    expected: tuple[int, str] | None,
-) -> dict[str, Any]:
+def of_database(store: UnservedStore, expected: tuple[int, str] | None) -> dict[str, Any]:
     """Check one that no server is asked about. Raise `StoreError`."""
     from msgspec.structs import asdict
 
     from server.admin.audit_commands import lacking
     from server.admin.ledger_commands import add, mac_of
-    from server.payments.seller.book_checks import BooksAt, BooksPiece
+    from server.payments.seller.book_checks import BooksAt
     from server.payments.seller.ledger import Books
     from server.store import acknowledged_breaks as noted
     from server.store.audit_head import HeadLost
     from server.store.jobs import StoreDb
     from server.store.ledger_chain import LedgerChain
-    from server.store.transactions import PendingJob
 
-    chain, books = LedgerChain(key), Books(key)
-    whole, at = _nothing(), None
+    chain, books, whole = LedgerChain(store.ledger_key), Books(store.ledger_key), _nothing()
     try:
-        known = heads()
+        known = store.ledger_heads()
     except HeadLost as problem:
         known = ()
         whole["head_lost"] = str(problem)
 
-    def job(db: StoreDb, at: BooksAt | None) -> BooksPiece:
+    def job(db: StoreDb, at: BooksAt | None) -> BooksAt | None:
         piece = books.check(db, at)
         broken = lacking(db, chain, [known]) if piece.head is not None else None
         if expected is not None:
@@ -92,14 +82,12 @@ def of_database(
         add(whole, piece)
         if broken is not None:
             whole["broken"] = asdict(broken)
-        return piece
+        return piece.at
 
-    while True:
-        work = PendingJob(lambda db, at=at: job(db, at))
-        transactions.run_read(work)
-        at = work.result().at
-        if at is None:
-            return told(whole, expected)
+    at = store.reading(partial(job, at=None))
+    while at is not None:
+        at = store.reading(partial(job, at=at))
+    return told(whole, expected)
 
 
 def acknowledged(told: Mapping[str, Any], called: str) -> str:
@@ -111,6 +99,10 @@ def acknowledged(told: Mapping[str, Any], called: str) -> str:
         f"acknowledged: what was not as it was written up to {called} {told['up_to']}, noticed and acknowledged by"
         f" {terminal.clean(shown_actor(told['by']))} on {when}: {terminal.clean(told['note'])}"
     )
+
+
+def in_words(broken: Mapping[str, Any], *, row: str, chain: str) -> str:
+    return TROUBLE[broken["what"]].format(**broken, row=row, chain=chain)
 
 
 def told(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> dict[str, Any]:
@@ -140,10 +132,7 @@ def tell(result: Mapping[str, Any], speak: Callable[[str], None]) -> None:
         terminal.error(f"the ledger: {result['problem']}", hint=WHAT_NOW if chained else COMPARE)
         return
     movements, accounts = result["movements"], result["accounts"]
-    speak(
-        f"ledger: sound, {movements} movement{'' if movements == 1 else 's'},"
-        f" {accounts} balance{'' if accounts == 1 else 's'}"
-    )
+    speak(f"ledger: sound, {counted(movements, 'movement')}, {counted(accounts, 'balance')}")
     if result["acknowledged"] is not None:
         speak(acknowledged(result["acknowledged"], "movement"))
     if result["head"] is not None:
@@ -157,7 +146,7 @@ def tell(result: Mapping[str, Any], speak: Callable[[str], None]) -> None:
 
 def _problem(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> str | None:
     if whole["broken"] is not None:
-        return TROUBLE[whole["broken"]["what"]].format(**whole["broken"])
+        return in_words(whole["broken"], row="movement", chain="ledger")
     if whole["findings"]:
         count = len(whole["findings"])
         return f"{count} balance{' is' if count == 1 else 's are'} not what the movements come to"

@@ -1,4 +1,4 @@
-"""Whether what gives rights is as it was sealed, asked of the running server or looked up in a database: a part of `ostiary verify`."""
+"""The check whether all that gives rights is as it was sealed, of the running server or of a database: a part of `ostiary verify`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,11 @@ TOLD: Final = 20
 
 
 def of_server() -> dict[str, Any]:
-    """All of it, piece by piece."""
-
-    def pieces() -> Iterator[Mapping[str, Any]]:
-        at: Any = None
-        while True:
-            piece = local.ask("rights.verify", {"at": at})
-            yield piece
-            at = piece["at"]
-            if at is None:
-                return
-
-    return _together(pieces())
+    return _together(local.pieces("rights.verify"))
 
 
 def of_database(opened: UnservedStore) -> dict[str, Any] | None:
-    """Of one that no server is asked about. None: it is older than the seals."""
+    """Check one that no server is asked about; None: it is older than the seals."""
     from auth.audit.audit_rights import TrailOfRights
     from server.admin.rights_check import RightsCheck
     from server.store.sealed_rows import SealPlace

@@ -198,7 +198,7 @@ def _read(store: UnservedStore, name: str) -> list[dict[str, Any]]:
     from server.admin.ledger_commands import LedgerCommands
 
     admin = LedgerCommands(
-        store=cast("Store", _Snapshots(store.transactions)),
+        store=cast("Store", _Snapshots(store)),
         clock=lambda: int(time.time() * 1000),
         subkey=store.subkey,
         committed_head=lambda: None,
@@ -223,14 +223,10 @@ def _finished(answer: Any) -> Any:
 
 
 class _Snapshots:
-    """A store's reading side, without threads."""
+    """The reading side of a store, without threads."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
+    def __init__(self, store: UnservedStore) -> None:
+        self._store = store
 
     async def read(self, job: Callable[[StoreDb], T]) -> T:
-        from server.store.transactions import PendingJob
-
-        work = PendingJob(job)
-        self._transactions.run_read(work)
-        return work.result()
+        return self._store.reading(job)

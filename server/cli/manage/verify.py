@@ -1,9 +1,10 @@
-"""`ostiary verify`: whether the audit trail and the ledger are as they were written; of the running server, or of a database beside it."""
+"""The command `ostiary verify`: whether the audit trail and the ledger are as they were written; of the running server, or of a database beside it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
@@ -12,21 +13,12 @@ import click
 
 from server.cli import local, spans, terminal
 from server.cli.manage import bookcheck, rightscheck, unserved_store
+from server.lib.counted import counted
 
 if TYPE_CHECKING:
     from server.cli.manage.unserved_store import UnservedStore
     from server.store.jobs import Position
 
-TROUBLE: Final[Mapping[str, str]] = {
-    "altered": "row {seq} is not as it was written",
-    "missing": "row {seq} is missing",
-    "added": "row {seq} was put in by somebody else",
-    "cut off": "row {seq} was written once, and the trail ends before it: its end was cut off, or the database was swapped for an older"
-    " copy",
-    "another": "row {seq} is another than the one that was written once: the end of the trail was exchanged, or the database",
-    "record altered": "the record of where the trail ends was altered, removed or put back to an older one, by row {seq} at the latest",
-    "no record": "the record of where the trail ends was removed, by row {seq} at the latest",
-}
 # As much of a MAC as is worth writing down: nobody finds another row with these.
 HEAD_DIGITS: Final = 16
 PIECE: Final = 1_000
@@ -91,9 +83,7 @@ def command(
             rights = rightscheck.of_database(opened)
             books = None
             if opened.has_ledger:
-                books = bookcheck.of_database(
-                    opened.transactions, opened.ledger_key, opened.ledger_heads, of_ledger
-                )
+                books = bookcheck.of_database(opened, of_ledger)
     if books is None and of_ledger is not None:
         raise terminal.CliError(f"{file} is older than the ledger")
     result, last = trail
@@ -114,10 +104,8 @@ def _both(
     expected: tuple[int, str] | None, of_ledger: tuple[int, str] | None
 ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Any]]:
     """Check the trail and the ledger of the running server."""
-    return (
-        _walked(_of_server(expected), expected),
-        bookcheck.of_server(of_ledger),
-    )
+    pieces = local.pieces("audit.verify", None if expected is None else expected[0])
+    return _walked(pieces, expected), bookcheck.of_server(of_ledger)
 
 
 def _acknowledged(
@@ -163,19 +151,16 @@ def _walked(
 
 def _tell(result: Mapping[str, Any], last: Mapping[str, Any], speak: Callable[[str], None]) -> None:
     checked, swept = result["checked"], result["swept"]
-    rows = f"{checked} row{'' if checked == 1 else 's'}"
+    rows = counted(checked, "row")
     if result["problem"] is not None:
         terminal.say(f"of the trail {rows} before it are sound")
-        terminal.error(
-            f"the audit trail: {result['problem']}",
-            hint=bookcheck.WHAT_NOW,
-        )
+        terminal.error(f"the audit trail: {result['problem']}", hint=bookcheck.WHAT_NOW)
         return
     speak(f"sound: {rows}" + (f", up to {last['at']['seq']}" if checked else ""))
     head = f"{last['at']['seq']}:{last['at']['mac'][:HEAD_DIGITS]}"
     if swept:
         when = spans.told(result["swept_at"], "%Y-%m-%d %H:%M")
-        speak(f"swept: {swept} row{'' if swept == 1 else 's'} that were over, the last time on {when}")
+        speak(f"swept: {counted(swept, 'row')} that were over, the last time on {when}")
     if result["acknowledged"] is not None:
         speak(bookcheck.acknowledged(result["acknowledged"], "row"))
     speak(f"head:  {head}")
@@ -186,7 +171,7 @@ def _tell(result: Mapping[str, Any], last: Mapping[str, Any], speak: Callable[[s
 
 def _problem(last: Mapping[str, Any], expected: tuple[int, str] | None) -> str | None:
     if last["broken"] is not None:
-        return TROUBLE[last["broken"]["what"]].format(**last["broken"])
+        return bookcheck.in_words(last["broken"], row="row", chain="trail")
     if expected is None:
         return None
     seq, mac = expected
@@ -206,17 +191,6 @@ def _head(text: str | None) -> tuple[int, str] | None:
     return int(match[1]), match[2]
 
 
-def _of_server(expected: tuple[int, str] | None) -> Iterator[dict[str, Any]]:
-    at: dict[str, Any] | None = None
-    while True:
-        arguments = {"at": at, "expect": None if expected is None else expected[0]}
-        piece = local.ask("audit.verify", arguments)
-        yield piece
-        if piece["done"]:
-            return
-        at = piece["at"]
-
-
 def _of_copy(opened: UnservedStore, expected: tuple[int, str] | None) -> Iterator[dict[str, Any]]:
     from msgspec.structs import replace
 
@@ -225,7 +199,6 @@ def _of_copy(opened: UnservedStore, expected: tuple[int, str] | None) -> Iterato
     from server.store.audit_chain import AuditChain
     from server.store.audit_head import HeadLost
     from server.store.jobs import Position, StoreDb
-    from server.store.transactions import PendingJob
 
     chain, lost = AuditChain(opened.trail_key), ""
     heads: tuple[Position, ...] = ()
@@ -248,9 +221,7 @@ def _of_copy(opened: UnservedStore, expected: tuple[int, str] | None) -> Iterato
         }
 
     while True:
-        work = PendingJob(lambda db, at=at: job(db, at))
-        opened.transactions.run_read(work)
-        piece = work.result()
+        piece = opened.reading(partial(job, at=at))
         yield piece
         if piece["done"]:
             return
