@@ -1,4 +1,4 @@
-"""Making an API key, by the command of the terminal (`ostiary api-keys create`). It is shown once, and kept as its hash alone."""
+"""Pages for making an API key, by the command of the terminal (`ostiary api-keys create`). The key is shown once, and kept as its hash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from auth.values.http_messages import WireReply
 from server.admin.api_key_commands import ApiKeyAdmin, user_id_of
 from server.admin.control import CommandRefused
 from server.console.owner import scope_choices, terms_form
-from server.console.owner.owner_acts import OwnersStore, for_owner
+from server.console.owner.owner_acts import OwnersStore
 from server.console.owner.people_page import wide
 from server.console.owner.scope_choices import ChoiceForm, ReadChoice
 from server.console.owner.terms_form import sentence
@@ -40,7 +40,7 @@ USUAL: Final = "90"
 
 
 class NewKeyForm(msgspec.Struct, frozen=True, kw_only=True):
-    """As it is shown."""
+    """A form for a new key, as shown."""
 
     may: ChoiceForm
     name: str = ""
@@ -56,19 +56,13 @@ class KeyPages:
         self._parts = parts
         self._servers = servers
 
-    async def begin(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, NEW, self._begin)
-
-    async def make(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, NEW, self._make)
-
-    async def _begin(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+    async def begin(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         known, ceiling = self._parts.site.scopes, session.user.scope
         usual = scopes.parse(scopes.narrow(known.usual, ceiling))
         may = scope_choices.showing(known, usual, lasting=False, ceiling=ceiling)
         return self._form(visit, session, NewKeyForm(may=may))
 
-    async def _make(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+    async def make(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         if not visit.shows(PURPOSE):
             return visit.stale_form()
         known, servers, said = self._parts.site.scopes, self._servers(), visit.form.get
@@ -147,7 +141,7 @@ class _Whose(NamedTuple):
 
 
 def _whose(db: Db, *, typed: str, you: User) -> _Whose:
-    """How far a key goes at most, and why that name is nobody's, told with all else that is wrong. A job that reads."""
+    """Find how far a key goes at most, and why that name is nobody's, told with all else that is wrong. A job that reads."""
     if not typed:
         return _Whose(you.scope)
     try:

@@ -30,7 +30,6 @@ from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE
 from server.admin.audit_commands import AuditAdmin
 from server.console.owner import terms_form
-from server.console.owner.owner_acts import for_owner
 from server.console.owner.people_page import wide
 
 AUDIT: Final = "/account/audit"
@@ -59,7 +58,7 @@ class TrailRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """What is looked for, as it was typed."""
+    """A search, as typed."""
 
     who: str
     kind: str
@@ -95,7 +94,7 @@ class _Asked:
 
 
 class TrailVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check came to."""
+    """The outcome of a check."""
 
     good: bool
     words: str
@@ -113,29 +112,21 @@ class TrailPages:
         self._begun_at: Millis | None = None
         self._checking = False
 
-    async def show(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, AUDIT, self._show)
+    async def verify(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+        if not visit.shows(PURPOSE):
+            return visit.stale_form()
+        if self._checking:
+            return await self.show(visit, session, note="It is being checked already. Look again shortly.")
+        if self._begun_at is not None and 0 <= visit.now - self._begun_at < AGAIN:
+            return await self.show(visit, session, note="It is checked once a minute at most.")
+        self._checking, self._begun_at = True, visit.now
+        try:
+            self._verdict = await self._check(visit, session)
+        finally:
+            self._checking = False
+        return await self.show(visit, session)
 
-    async def verify(self, visit: PageVisit) -> WireReply:
-        async def check(visit: PageVisit, session: BrowserSession) -> WireReply:
-            if not visit.shows(PURPOSE):
-                return visit.stale_form()
-            if self._checking:
-                return await self._show(
-                    visit, session, note="It is being checked already. Look again shortly."
-                )
-            if self._begun_at is not None and 0 <= visit.now - self._begun_at < AGAIN:
-                return await self._show(visit, session, note="It is checked once a minute at most.")
-            self._checking, self._begun_at = True, visit.now
-            try:
-                self._verdict = await self._check(visit, session)
-            finally:
-                self._checking = False
-            return await self._show(visit, session)
-
-        return await for_owner(visit, AUDIT, check)
-
-    async def _show(self, visit: PageVisit, session: BrowserSession, *, note: str = "") -> WireReply:
+    async def show(self, visit: PageVisit, session: BrowserSession, *, note: str = "") -> WireReply:
         del session
         asked = _Asked.of(visit)
         actor = await self._parts.store.read(partial(_actor, typed=asked.who))
@@ -171,7 +162,7 @@ class TrailPages:
         )
 
     async def _rows(self, wanted: AuditFilter, at: int | None) -> tuple[list[Row], int | None]:
-        """A page of them, newest first, and where the next one begins."""
+        """Read a page of them, newest first, and where the next one begins."""
         found: list[Row] = []
         for _ in range(STRETCHES):
             page = await self._parts.store.read(
@@ -186,7 +177,7 @@ class TrailPages:
         return found, at
 
     async def _check(self, visit: PageVisit, session: BrowserSession) -> TrailVerdict:
-        """Whether the trail is as it was written, and that in words."""
+        """Check whether the trail is as it was written, and say so in words."""
         checked, at, on = 0, None, moment_in_full(visit.now)
         for _ in range(ANSWERS):
             told: Mapping[str, Any] = await self._audit.verify({"at": at}, session.user.id)
@@ -211,7 +202,7 @@ def _acknowledged(known: Mapping[str, Any]) -> str:
 
 
 def _actor(db: Db, *, typed: str) -> str | None:
-    """As rows have it: of a person's name; or one that is written out, as `local:0`. None: anybody; "": there is nobody like that."""
+    """Return the actor as rows have it: of a person's name, or one that is written out, as `local:0`. None: anybody; "": nobody is like that."""
     if not typed:
         return None
     name = user_accounts.fit_name(typed)

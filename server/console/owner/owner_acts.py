@@ -1,7 +1,7 @@
 """An owner at work in a browser: who may see these pages, and a store for commands of the terminal that are given here.
 
-What is checked and what is written down is the commands' (server/admin), so that it is the same in both places. What a browser adds is
-that whoever sits there may have been signed out, have stopped being the owner, or have found the browser open: the store for an act looks,
+The commands (server/admin) check and write down, so that it is the same in both places. A browser adds that
+whoever sits there may have been signed out, have stopped being the owner, or have found the browser open: the store for an act looks,
 in the very transaction that writes, whether the session is still an owner's and was proven lately, and whether what the page showed is
 still so. Rows of the trail name the browser's address.
 """
@@ -17,7 +17,6 @@ from auth.pages import navigation, reauthentication
 from auth.pages.account.account_page import not_signed_in
 from auth.pages.page_visit import PageVisit
 from auth.people import browser_sessions
-from auth.people.browser_sessions import BrowserSession
 from auth.values.database import Db, JobStore
 from auth.values.http_messages import WireReply
 
@@ -25,11 +24,11 @@ T = TypeVar("T")
 
 
 class NoOwnerNow(Exception):
-    """Raised in a job, which is undone with it: the session ended, is no owner's, or was not proven lately."""
+    """An error in a job, which is undone with it: the session ended, is no owner's, or was not proven lately."""
 
 
 class OwnersStore:
-    """The store as a signed-in owner has it. `still`, for writes: raises `CommandRefused` if the act is not what its page was about."""
+    """The store of a signed-in owner. `still`, for writes: raises `CommandRefused` if the act is not what its page was about."""
 
     def __init__(
         self, store: JobStore, visit: PageVisit, *, still: Callable[[Db], None] | None = None
@@ -58,23 +57,28 @@ class OwnersStore:
         return job(db)
 
 
-async def for_owner(
-    visit: PageVisit, path: str, show: Callable[[PageVisit, BrowserSession], Awaitable[WireReply]]
-) -> WireReply:
-    """The page that `show` makes, for a signed-in owner alone. `path`: where signing in leads."""
-    session = await visit.session()
-    if session is None:
-        return await not_signed_in(visit, path)
-    visit = visit.of(session)
-    if session.user.role != "owner":
-        return visit.error(
-            403,
-            "This page is the owner’s",
-            "Only whoever owns this server sees it.",
-            "Ask them, if something should change.",
-            back=(navigation.ACCESS, "Access"),
-        )
-    try:
-        return await show(visit, session)
-    except NoOwnerNow:
-        return visit.stale_form()
+def for_owner(
+    path: str, make_page: Callable[..., Awaitable[WireReply]]
+) -> Callable[..., Awaitable[WireReply]]:
+    """Let a signed-in owner alone come to a page, which is made of the visit, the session, and what stands in the path. `path`: where
+    signing in leads."""
+
+    async def page(visit: PageVisit, **values: str) -> WireReply:
+        session = await visit.session()
+        if session is None:
+            return await not_signed_in(visit, path)
+        visit = visit.of(session)
+        if session.user.role != "owner":
+            return visit.error(
+                403,
+                "This page is the owner’s",
+                "Only whoever owns this server sees it.",
+                "Ask them, if something should change.",
+                back=(navigation.ACCESS, "Access"),
+            )
+        try:
+            return await make_page(visit, session, **values)
+        except NoOwnerNow:
+            return visit.stale_form()
+
+    return page

@@ -25,7 +25,7 @@ from auth.values.identity_model import Millis
 from server.admin.control import CommandRefused
 from server.admin.people_commands import PeopleAdmin
 from server.console.owner import scope_choices, terms_form
-from server.console.owner.owner_acts import OwnersStore, for_owner
+from server.console.owner.owner_acts import OwnersStore
 from server.console.owner.terms_form import TermsForm, sentence
 from server.settings.tool_selection import SelectableNames
 
@@ -64,7 +64,7 @@ class PeoplePages:
         self.servers: Final = servers
 
     def admin(self, visit: PageVisit, still: Callable[[Db], None] | None = None) -> PeopleAdmin:
-        """The commands of the terminal, for whoever visits. `still`: as `OwnersStore` has it."""
+        """Make the commands of the terminal, for whoever visits. `still`: as `OwnersStore` has it."""
         return PeopleAdmin(
             store=OwnersStore(self.parts.store, visit, still=still),
             clock=lambda: visit.now,
@@ -73,10 +73,7 @@ class PeoplePages:
             servers=self.servers,
         )
 
-    async def show(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, navigation.PEOPLE, self._list)
-
-    async def _list(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+    async def show(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         searched, after = (
             visit.query("q").strip()[:SEARCHED],
             visit.query("after")[: user_accounts.NAME_CHARACTERS],
@@ -118,10 +115,7 @@ class PeoplePages:
 
     # ── inviting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, INVITE, self._begin)
-
-    async def _begin(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+    async def begin(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         del session
         known = self.parts.site.scopes
         empty = TermsForm(
@@ -132,10 +126,7 @@ class PeoplePages:
         )
         return self._form(visit, empty, name=visit.query("name")[: user_accounts.NAME_CHARACTERS])
 
-    async def invite(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, INVITE, self._invite)
-
-    async def _invite(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+    async def invite(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         if not visit.shows(PURPOSE):
             return visit.stale_form()
         read = terms_form.read(visit, self.parts.site.scopes, tuple(self.servers().values()))
@@ -179,7 +170,7 @@ class PeoplePages:
 
 
 def _not_invited(db: Db, *, name: str) -> None:
-    """In a terminal inviting somebody again makes another link. Here the form may be an old one, or sent again as its answer is loaded again:
+    """Refuse to invite somebody again, which in a terminal makes another link. Here the form may be an old one, or sent again as its answer is loaded again:
     the link that was sent to somebody would end unnoticed."""
     user = user_accounts.named(db, name)
     if user is not None and user.state == "invited":
@@ -193,7 +184,7 @@ def wide(visit: PageVisit) -> PageVisit:
 
 
 def show_link(visit: PageVisit, made: Mapping[str, object]) -> WireReply:
-    """The answer of a command that makes a link. The page is not kept by anybody, and the link is nowhere else."""
+    """Show the answer of a command that makes a link. The page is not kept by anybody, and the link is nowhere else."""
     expires_at = made["link_expires_at"]
     assert isinstance(expires_at, int)
     lasts = "30 minutes" if made["link"] == one_time_links.RESET else f"until {day(expires_at)}"

@@ -26,7 +26,6 @@ from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
 from server.admin.control import CommandRefused
 from server.console.owner import scope_choices, terms_form
-from server.console.owner.owner_acts import for_owner
 from server.console.owner.people_page import (
     PURPOSE,
     PeoplePages,
@@ -126,92 +125,80 @@ class PersonPages:
         self._people = people
         self._parts = people.parts
 
-    async def show(self, visit: PageVisit, user_id: str) -> WireReply:
-        async def show(visit: PageVisit, session: BrowserSession) -> WireReply:
-            person = await self._find(visit, user_id)
-            return _nobody(visit) if person is None else await self._page(visit, session, person)
+    async def show(self, visit: PageVisit, session: BrowserSession, user_id: str) -> WireReply:
+        person = await self._find(visit, user_id)
+        return _nobody(visit) if person is None else await self._page(visit, session, person)
 
-        return await for_owner(visit, navigation.PEOPLE, show)
-
-    async def change(self, visit: PageVisit, user_id: str) -> WireReply:
-        """Other bounds, of what the form says."""
-
-        async def change(visit: PageVisit, session: BrowserSession) -> WireReply:
-            person = await self._find(visit, user_id)
-            if not visit.shows(PURPOSE):
-                return visit.stale_form()
-            if person is None:
-                return _nobody(visit)
-            name = person.user.name
-            read = terms_form.read(
-                visit,
-                self._parts.site.scopes,
-                tuple(self._people.servers().values()),
-                unchanged=terms_form.day_of(person.user.expires_at),
+    async def change(self, visit: PageVisit, session: BrowserSession, user_id: str) -> WireReply:
+        """Set other bounds, those that the form says."""
+        person = await self._find(visit, user_id)
+        if not visit.shows(PURPOSE):
+            return visit.stale_form()
+        if person is None:
+            return _nobody(visit)
+        name = person.user.name
+        read = terms_form.read(
+            visit,
+            self._parts.site.scopes,
+            tuple(self._people.servers().values()),
+            unchanged=terms_form.day_of(person.user.expires_at),
+        )
+        if read.problems:
+            return await self._page(visit, session, person, read.form)
+        asked = await reauthentication.ask(visit, session, f"to change what {name} may", back=_path(person))
+        if asked is not None:
+            return asked
+        arguments = {**read.arguments, "name": name}
+        still = partial(
+            _still, person=person, states=_CHANGED, now=visit.now, terms=visit.form.get("shown", "")
+        )
+        try:
+            await self._people.admin(visit, still).change(arguments, session.user.id)
+        except _Otherwise as found:
+            return _unchanged(visit, person, sentence(found, name))
+        except CommandRefused as refusal:
+            problems = {"until": sentence(refusal, name)}
+            return await self._page(
+                visit, session, person, msgspec.structs.replace(read.form, problems=problems)
             )
-            if read.problems:
-                return await self._page(visit, session, person, read.form)
-            asked = await reauthentication.ask(
-                visit, session, f"to change what {name} may", back=_path(person)
-            )
-            if asked is not None:
-                return asked
-            arguments = {**read.arguments, "name": name}
-            still = partial(
-                _still, person=person, states=_CHANGED, now=visit.now, terms=visit.form.get("shown", "")
-            )
-            try:
-                await self._people.admin(visit, still).change(arguments, session.user.id)
-            except _Otherwise as found:
-                return _unchanged(visit, person, sentence(found, name))
-            except CommandRefused as refusal:
-                problems = {"until": sentence(refusal, name)}
-                return await self._page(
-                    visit, session, person, msgspec.structs.replace(read.form, problems=problems)
-                )
-            return to_people(visit, "person-changed", name)
+        return to_people(visit, "person-changed", name)
 
-        return await for_owner(visit, navigation.PEOPLE, change)
-
-    async def act(self, visit: PageVisit, user_id: str, act: str) -> WireReply:
-        async def do(visit: PageVisit, session: BrowserSession) -> WireReply:
-            row, person = ACTS.get(act), await self._find(visit, user_id)
-            if row is None or not visit.shows(PURPOSE):
-                return visit.stale_form()
-            if person is None:
-                return to_people(visit, "gone")
-            name = person.user.name
-            if row.sure and not visit.form.get("sure"):
-                return _are_you_sure(visit, person, act, row)
-            asked = await reauthentication.ask(visit, session, row.why.format(name), back=_path(person))
-            if asked is not None:
-                return asked
-            if act == "reset" and person.user.id == session.user.id:
-                # Whoever knows one's own passphrase changes it.
-                return _unchanged(visit, person, "This is your own account.")
-            # What becomes of an account by a switch depends on its state, and the switch says so itself.
-            still = partial(
-                _still,
-                person=person,
-                states=None if act in guest_accounts.SWITCHES else frozenset(row.states),
-                now=visit.now,
-                link=visit.form.get("link", "") if act in _LINKS else None,
-            )
-            command = self._people.admin(visit, still).commands()[f"users.{_COMMANDS.get(act, act)}"]
-            try:
-                made = await command({"name": name}, session.user.id)
-            except CommandRefused as refusal:
-                return _unchanged(visit, person, sentence(refusal, name))
-            if act == "unlock":
-                return await self._let_back_in(visit, session, person)
-            return to_people(visit, row.did, name) if row.did else show_link(visit, made)
-
-        return await for_owner(visit, navigation.PEOPLE, do)
+    async def act(self, visit: PageVisit, session: BrowserSession, user_id: str, act: str) -> WireReply:
+        row, person = ACTS.get(act), await self._find(visit, user_id)
+        if row is None or not visit.shows(PURPOSE):
+            return visit.stale_form()
+        if person is None:
+            return to_people(visit, "gone")
+        name = person.user.name
+        if row.sure and not visit.form.get("sure"):
+            return _are_you_sure(visit, person, act, row)
+        asked = await reauthentication.ask(visit, session, row.why.format(name), back=_path(person))
+        if asked is not None:
+            return asked
+        if act == "reset" and person.user.id == session.user.id:
+            # Whoever knows one's own passphrase changes it.
+            return _unchanged(visit, person, "This is your own account.")
+        # What becomes of an account by a switch depends on its state, and the switch says so itself.
+        still = partial(
+            _still,
+            person=person,
+            states=None if act in guest_accounts.SWITCHES else frozenset(row.states),
+            now=visit.now,
+            link=visit.form.get("link", "") if act in _LINKS else None,
+        )
+        command = self._people.admin(visit, still).commands()[f"users.{_COMMANDS.get(act, act)}"]
+        try:
+            made = await command({"name": name}, session.user.id)
+        except CommandRefused as refusal:
+            return _unchanged(visit, person, sentence(refusal, name))
+        if act == "unlock":
+            return await self._let_back_in(visit, session, person)
+        return to_people(visit, row.did, name) if row.did else show_link(visit, made)
 
     async def _let_back_in(
         self, visit: PageVisit, session: BrowserSession, person: ListedPerson
     ) -> WireReply:
-        """As in the terminal: without a link nobody could get in who was locked."""
+        """Make a link, as in the terminal: without one nobody could get in who was locked."""
         still = partial(_still, person=person, states=frozenset(("enabled",)), now=visit.now, link="")
         try:
             made = await self._people.admin(visit, still).reset({"name": person.user.name}, session.user.id)
@@ -276,7 +263,7 @@ def _still(
     link: str | None = None,
     terms: str | None = None,
 ) -> None:
-    """Part of a job. Raises `_Otherwise` unless it is the same account, in one of these states, with this as its newest link and these terms."""
+    """Raise `_Otherwise`, in a job, unless it is the same account, in one of these states, with this as its newest link and these terms."""
     name = person.user.name
     found = _by_id(db, user_id=person.user.id, now=now)
     if found is None:
@@ -291,7 +278,7 @@ def _still(
 
 
 def _terms_of(user: User) -> str:
-    """What tells these bounds from others."""
+    """Return a digest that tells these bounds from others."""
     said = "\n".join((user.scope, user.tools, str(user.expires_at)))
     return hashlib.sha256(said.encode()).hexdigest()
 

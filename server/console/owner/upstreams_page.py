@@ -1,8 +1,8 @@
-"""What upstreams offer and nobody has accepted yet, in a browser: shown as the terminal shows it (`ostiary upstream diff`), and accepted.
+"""Offers of upstreams that nobody has accepted yet, in a browser: shown as the terminal shows them (`ostiary upstream diff`), and accepted.
 
-What is shown is what is accepted: the form carries the seal of it, and if the upstream says something else by then, nothing is. What is
-not accepted stays withheld; there is nothing to refuse. Whatever would not be seen is shown as its code. What is too large to be shown
-to its end is not accepted, here as anywhere (`UpstreamRegistry.acceptable`).
+An owner accepts what is shown: the form carries the seal of it, and if the upstream says something else by then, nothing is. All that
+is not accepted stays withheld; there is nothing to refuse. Whatever would not be seen is shown as its code. A definition that is too large
+to be shown to its end is not accepted, here as anywhere (`UpstreamRegistry.acceptable`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
 from server.admin.control import CommandRefused
 from server.admin.upstream_commands import UpstreamAdmin
-from server.console.owner.owner_acts import OwnersStore, for_owner
+from server.console.owner.owner_acts import OwnersStore
 from server.console.owner.people_page import sentence, wide
 
 if TYPE_CHECKING:
@@ -66,16 +66,7 @@ class UpstreamPages:
         self._admin = admin
         self._find_desk = admin.find_desk
 
-    async def show(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, UPSTREAMS, self._list)
-
-    async def look(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, UPSTREAMS, self._look)
-
-    async def accept(self, visit: PageVisit) -> WireReply:
-        return await for_owner(visit, UPSTREAMS, self._accept)
-
-    async def _list(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+    async def show(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         del session
         desk = self._find_desk()
         rows = [] if desk is None else [_row(each, visit.now) for each in desk.known.values()]
@@ -84,7 +75,7 @@ class UpstreamPages:
             "upstreams.html", title="Upstreams", rows=rows, notice=account_notices.of(visit)
         )
 
-    async def _look(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+    async def look(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         del session
         upstream = self._named(visit.query("name"))
         if upstream is None:
@@ -116,7 +107,7 @@ class UpstreamPages:
             form_token=visit.token(PURPOSE),
         )
 
-    async def _accept(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+    async def accept(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         if not visit.shows(PURPOSE):
             return visit.stale_form()
         upstream = self._named(visit.form.get("upstream", ""))

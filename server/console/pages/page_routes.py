@@ -36,6 +36,7 @@ from auth.pages.account import (
     passphrase_section,
     waiting_device_section,
 )
+from auth.pages.navigation import PEOPLE
 from auth.pages.page_admission import FormBounds
 from auth.people import one_time_links
 from auth.values.http_messages import WireReply
@@ -134,23 +135,30 @@ def make_pages(parts: Parts, overview: OverviewPages) -> Blueprint:
 
 
 def make_owner(pages: OwnerPages) -> Blueprint:
+    from server.console.owner.api_key_pages import NEW
+    from server.console.owner.audit_page import AUDIT
+    from server.console.owner.owner_acts import for_owner
+    from server.console.owner.people_page import INVITE
+    from server.console.owner.upstreams_page import UPSTREAMS
+
     people, person, upstreams = pages.people, pages.person, pages.upstreams
-    routes: Sequence[Route] = (
-        ("GET", "/account/people", people.show),
-        ("GET", "/account/people/new", people.begin),
-        ("POST", "/account/people/new", people.invite),
-        ("GET", "/account/people/<user_id>", person.show),
-        ("POST", "/account/people/<user_id>", person.change),
-        ("POST", "/account/people/<user_id>/<act>", person.act),
-        ("GET", "/account/keys/new", pages.keys.begin),
-        ("POST", "/account/keys/new", pages.keys.make),
-        ("GET", "/account/audit", pages.trail.show),
-        ("POST", "/account/audit/verify", pages.trail.verify),
-        ("GET", "/account/upstreams", upstreams.show),
-        ("GET", "/account/upstreams/look", upstreams.look),
-        ("POST", "/account/upstreams/accept", upstreams.accept),
+    routes = (
+        ("GET", PEOPLE, PEOPLE, people.show),
+        ("GET", INVITE, INVITE, people.begin),
+        ("POST", INVITE, INVITE, people.invite),
+        ("GET", f"{PEOPLE}/<user_id>", PEOPLE, person.show),
+        ("POST", f"{PEOPLE}/<user_id>", PEOPLE, person.change),
+        ("POST", f"{PEOPLE}/<user_id>/<act>", PEOPLE, person.act),
+        ("GET", NEW, NEW, pages.keys.begin),
+        ("POST", NEW, NEW, pages.keys.make),
+        ("GET", AUDIT, AUDIT, pages.trail.show),
+        ("POST", f"{AUDIT}/verify", AUDIT, pages.trail.verify),
+        ("GET", UPSTREAMS, UPSTREAMS, upstreams.show),
+        ("GET", f"{UPSTREAMS}/look", UPSTREAMS, upstreams.look),
+        ("POST", f"{UPSTREAMS}/accept", UPSTREAMS, upstreams.accept),
     )
-    return _blueprint(OWNER, routes, pages.parts)
+    guarded = [(method, path, for_owner(back, make_page)) for method, path, back, make_page in routes]
+    return _blueprint(OWNER, guarded, pages.parts)
 
 
 def make_try(pages: TryPages) -> Blueprint:
