@@ -11,7 +11,7 @@ from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from server.mcp.call_failures import BackendError
+from server.mcp.call_failures import BackendError, Unanswered
 
 if TYPE_CHECKING:
     from server.lib.oauth_client.challenge import Challenge
@@ -32,7 +32,7 @@ class BadAddress(ClientError):
     """An address of which no MCP server may be spoken to."""
 
 
-class Unreachable(ClientError):
+class Unreachable(ClientError, Unanswered):
     """No answer came over the network; trying again may help. `sent` says whether the server may have seen the request."""
 
     def __init__(self, message: str, *, hint: str | None = None, sent: bool = True) -> None:

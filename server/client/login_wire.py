@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
 from server.client.carrier import Carrier
-from server.client.mcp_session.http_wire import STREAM_BYTES
+from server.client.mcp_session.http_wire import STREAM_BYTES, HttpWire, refusal_in
 from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_messages import UpstreamRefusal
 from server.lib.http_client.fetch import UpstreamAnswer
+from server.mcp.call_failures import BackendError
 
-T = TypeVar("T")
 
-
-class LoginWire:
+class LoginWire(HttpWire):
     """An `HttpWire` over a `Carrier`."""
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
-
-    async def ask(
-        self,
-        message: bytes,
-        headers: bytes,
-        call: SessionRequest | None,
-        read: Callable[[UpstreamAnswer], Awaitable[T]],
-    ) -> T:
-        async with self.post(message, headers, call) as answer:
-            return await read(answer)
 
     @asynccontextmanager
     async def post(
         self, message: bytes, headers: bytes, call: SessionRequest | None
     ) -> AsyncGenerator[UpstreamAnswer]:
         async with self._carrier.open("POST", body=message, lines=headers, limit=STREAM_BYTES) as answer:
-            if _is_final(answer.status):
-                raise self._carrier.problem(answer)
             yield answer
 
     @asynccontextmanager
@@ -51,12 +38,13 @@ class LoginWire:
         async with self._carrier.open("DELETE", lines=headers):
             return
 
+    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | UpstreamRefusal:
+        refusal = None if _is_final(answer.status) else refusal_in(body)
+        return refusal or self._carrier.problem(answer)
+
     def elsewhere(self, target: str) -> LoginWire:
         """Refuse: a login is shown at no other address than the one that was typed."""
         raise ValueError("names an address at another place")
-
-    async def aclose(self) -> None:
-        """Do nothing: the client is closed by whoever opened it."""
 
 
 def _is_final(status: int) -> bool:

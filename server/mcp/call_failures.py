@@ -11,6 +11,10 @@ class BackendError(Exception):
     """A call that could not be carried out; `str(error)` is written for the caller and holds no secret."""
 
 
+class Unanswered(BackendError):
+    """An exchange over a network in which no answer came, or not the whole of one. Another try may get one."""
+
+
 class CannotAsk(BackendError):
     """A caller whose client cannot be asked; `required` is what it would have to declare (`ClientCapabilities`)."""
 

@@ -211,7 +211,7 @@ async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained
         (Response(503), ServerBusy, "busy", "in a moment"),
         (Response(500), BadAnswer, "status 500", "log"),
         (Response(302, headers={"location": "https://a.example"}), BadAnswer, "redirects", "use"),
-        (Response(200, b"<html>"), BadAnswer, "no answer in MCP", "doctor"),
+        (Response(200, b"<html>"), BadAnswer, "no result", "doctor"),
         (Response(200, b"", {"content-type": "text/event-stream"}), BadAnswer, "before the result", None),
         (as_events({"jsonrpc": "2.0", "id": 999, "result": {}}), BadAnswer, "before the result", None),
         (as_events("noise", {"jsonrpc": "2.0", "id": 2, "error": {"code": 7, "message": "no"}}), CallRefused, "no", None),

@@ -11,11 +11,11 @@ from msgspec import UNSET, Raw, UnsetType, field
 from server.agents.base.backend import BadArguments, NoSuchResource, ProtocolFailure
 from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.python import call_endings
+from server.client.mcp_session.credential_wire import UNPAID_MORE
 from server.client.mcp_session.upstream_messages import (
     INVALID_PARAMS,
     MISSING_CAPABILITY,
     UNPAID,
-    UNPAID_MORE,
     UpstreamFailure,
     UpstreamRefusal,
     members,

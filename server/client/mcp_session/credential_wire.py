@@ -18,15 +18,24 @@ from server.client.mcp_session.http_wire import (
     EVENTS,
     JSON,
     STREAM_BYTES,
+    HttpWire,
     NotReached,
     UpstreamNotLetIn,
     lines_of,
+    refusal_in,
 )
 from server.client.mcp_session.session_request import Credential, SessionRequest
-from server.client.mcp_session.upstream_messages import UpstreamGone, UpstreamRefusal, encode
+from server.client.mcp_session.upstream_messages import (
+    PaymentAsked,
+    UpstreamFailure,
+    UpstreamGone,
+    UpstreamRefusal,
+    encode,
+)
 from server.lib.http_client.failures import FetchFailed, NotConnected, TooManyConnections
 from server.lib.http_client.fetch import Fetcher, UpstreamAnswer
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
 from server.payments.x402.payment_headers import PAYMENT_SIGNATURE, X_PAYMENT
 
 T = TypeVar("T")
@@ -47,7 +56,11 @@ class HttpUpstream(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str = ""
 
 
-class CredentialWire:
+# For the owner.
+UNPAID_MORE: Final = ": [server.agent.pay] would say what may be paid"
+
+
+class CredentialWire(HttpWire):
     """The HTTP of one upstream. Raises `ValueError` for an address or a CA file that cannot be used."""
 
     def __init__(self, where: HttpUpstream, credential: Credential, log: Logger, name: str) -> None:
@@ -75,8 +88,7 @@ class CredentialWire:
         call: SessionRequest | None,
         read: Callable[[UpstreamAnswer], Awaitable[T]],
     ) -> T:
-        """Return what `read` makes of the answer to this message. Raises what the block of `post` raises; every call goes this way, which
-        takes fewer steps."""
+        """Do as the base class, in fewer steps: every call goes this way."""
         head, calls = self._post + headers, self._calls
         for last in (False, True):
             shown = await self._credential.headers(call)
@@ -104,7 +116,6 @@ class CredentialWire:
     def stream(
         self, message: bytes | None, headers: bytes, call: SessionRequest | None
     ) -> AbstractAsyncContextManager[UpstreamAnswer]:
-        """Open a stream that lasts: a GET, or a POST of this message."""
         head = (self._stream_get if message is None else self._stream_post) + headers
         return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
 
@@ -112,8 +123,12 @@ class CredentialWire:
         async with self._open(self._calls, self._delete + headers, b"", call, ERROR_BYTES):
             return
 
+    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | UpstreamRefusal:
+        if answer.status == 402:
+            return PaymentAsked(answer.header, body, more=UNPAID_MORE)
+        return refusal_in(body) or status_problem(answer.status)
+
     def elsewhere(self, target: str) -> CredentialWire:
-        """Return the wire to another address of this origin, as the upstream named it. Raises `ValueError`."""
         url = urljoin(self.url, target)
         ours, theirs = urlsplit(self.url), urlsplit(url)
         if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
@@ -160,6 +175,16 @@ class CredentialWire:
     def _not_let_in(self, call: SessionRequest | None) -> UpstreamNotLetIn:
         self._log.warning("upstream.not_let_in", agent=self._name, mine=call is None)
         return UpstreamNotLetIn("does not accept the credential that it is shown")
+
+
+def status_problem(status: int) -> UpstreamFailure:
+    if status in (429, 503):
+        return UpstreamFailure(f"is busy (status {status})")
+    if 300 <= status < 400:
+        return UpstreamFailure("redirects: the settings must name the address that it redirects to")
+    if status == 403:
+        return UpstreamNotLetIn("does not allow this (status 403)")
+    return UpstreamFailure(f"answered with status {status}")
 
 
 def _not_answered(error: FetchFailed) -> UpstreamGone:

@@ -1,106 +1,203 @@
-"""An answer over HTTP: one message, or a stream of them with the answer among them; and the rest of a stream that broke off where
-its server said how to come back for it (2025-11-25). Whose messages they are is for who asked.
+"""An answer over HTTP: one message, or a stream of them with the answer among them; and the rest of a stream that broke off, where
+its server said how to come back for it (2025-11-25). Messages are handed to `take` as they came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
+import msgspec
 import trio
-from msgspec import Raw
 
 from server.client.mcp_session.http_wire import (
     ERROR_BYTES,
     EVENTS,
+    HttpWire,
     UpstreamSessionLost,
-    refusal_in,
-    status_problem,
+    has_no_endpoint,
+    is_passing,
+    is_stream,
+    lines_of,
 )
 from server.client.mcp_session.upstream_messages import (
     MESSAGE_BYTES,
-    Answered,
-    HeardMessage,
+    METHOD_NOT_FOUND,
     NotAnUpstream,
-    PaymentAsked,
+    UpstreamFailure,
     UpstreamGone,
-    read_message,
+    UpstreamRefusal,
 )
+from server.lib.http_client.failures import FetchFailed
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.server_sent_events import EventDecoder, EventTooLarge
+from server.mcp.call_failures import BackendError, Unanswered
+
+T = TypeVar("T")
 
 # The end of a stream comes right behind its answer; whoever lets us wait longer gets another connection the next time.
 STREAM_END_SECONDS: Final = 0.02
+# How often in a row a stream is come back to that brings nothing new, and how often it may fail to open: some two minutes.
 RESUMED_AT_MOST: Final = 100
-PAYMENT_REQUIRED: Final = 402
+RESUME_TRIES: Final = 8
+# Before a stream is opened again, unless the server named a time; doubled each time that nothing new came.
+FIRST_WAIT_SECONDS: Final = 1.0
 SHORTEST_WAIT_SECONDS: Final = 0.1
 LONGEST_WAIT_SECONDS: Final = 30.0
 
-# A message and its size → the result, if it is the answer. Raises the refusal, if it is that.
-TakeMessage: TypeAlias = Callable[[HeardMessage, int], Awaitable[Raw | None]]
-# The stream that goes on behind the event of this id.
-GoOn: TypeAlias = Callable[[str], AbstractAsyncContextManager[UpstreamAnswer]]
+# A message → the result, if it is the answer. Raises the refusal, if it is that.
+Take: TypeAlias = Callable[[bytes], Awaitable[T | None]]
+# The stream that goes on as these lines say.
+GoOn: TypeAlias = Callable[[bytes], AbstractAsyncContextManager[UpstreamAnswer]]
+Sleep: TypeAlias = Callable[[float], Awaitable[object]]
+
+
+class StreamPlace(msgspec.Struct):
+    """The position up to which a stream was read, over all its connections."""
+
+    last_id: str | None = None
+    retry_millis: int | None = None
+    idle: int = 0  # connections in a row that brought nothing new
+
+    def move(self, decoder: EventDecoder) -> None:
+        self.idle = self.idle + 1 if decoder.last_id is None else 0
+        self.last_id = decoder.last_id or self.last_id
+        if decoder.retry_millis is not None:
+            self.retry_millis = decoder.retry_millis
+
+    @property
+    def lines(self) -> bytes:
+        """The header that says where to go on; empty where the server gave none that could be sent."""
+        last = self.last_id
+        return lines_of({"Last-Event-ID": last}) if last and last.isascii() and last.isprintable() else b""
+
+    @property
+    def pause(self) -> float:
+        """The seconds to wait before the stream is opened again."""
+        wished = FIRST_WAIT_SECONDS if self.retry_millis is None else self.retry_millis / 1000
+        backed_off = FIRST_WAIT_SECONDS * 2 ** min(self.idle, 16) if self.idle else SHORTEST_WAIT_SECONDS
+        return min(max(wished, backed_off), LONGEST_WAIT_SECONDS)
 
 
 async def answer_of(
-    answer: UpstreamAnswer, take: TakeMessage, go_on: GoOn | None = None, *, in_session: bool = False
-) -> Raw:
-    """Return the result. Raises `UpstreamRefusal`, `UpstreamFailure`, and `UpstreamSessionLost` where it was `in_session`."""
+    answer: UpstreamAnswer,
+    wire: HttpWire,
+    take: Take[T],
+    go_on: GoOn | None = None,
+    *,
+    in_session: bool = False,
+    sleep: Sleep = trio.sleep,
+) -> T:
+    """Return the result. Raises `UpstreamRefusal`, what `wire` makes of a bad status, and `UpstreamSessionLost` where it was `in_session`."""
     status = answer.status
-    if status < 300:
-        return await answer_in(answer, take, go_on)
-    if status == PAYMENT_REQUIRED:
-        raise PaymentAsked(answer.header, await answer.beginning(ERROR_BYTES))
-    refusal = await refusal_in(answer)
-    if status == 404 and in_session:
-        raise UpstreamSessionLost
-    if refusal is not None:
-        raise refusal
-    raise status_problem(status)
-
-
-async def answer_in(answer: UpstreamAnswer, take: TakeMessage, go_on: GoOn | None = None) -> Raw:
-    """Return the result of an answer with a good status. Raises as `answer_of`."""
+    if status >= 300:
+        problem = wire.problem(answer, await answer.beginning(ERROR_BYTES))
+        if status == 404 and in_session and not _is_missing_method(problem):
+            raise UpstreamSessionLost
+        raise problem
     if answer.media_type != EVENTS:
-        body = await answer.read(MESSAGE_BYTES)
-        message = read_message(body)
-        found = await take(message, len(body)) if isinstance(message, Answered) else None
+        found = await take(await answer.read(MESSAGE_BYTES))
         if found is None:
-            raise NotAnUpstream("answered with something that is no answer in MCP")
+            raise NotAnUpstream(f"answers with status {status} and no result")
         return found
     decoder = EventDecoder(limit=MESSAGE_BYTES)
-    found = await heard(answer, decoder, take)
+    try:
+        found = await heard(answer, decoder, take)
+    except FetchFailed:
+        if go_on is None or decoder.last_id is None:
+            raise
+        found = None
     if found is not None:
         await answer.finish(STREAM_END_SECONDS)
         return found
-    return await _rest(decoder, take, go_on)
+    place = StreamPlace()
+    place.move(decoder)
+    return await _rest(place, wire, take, go_on, sleep)
 
 
-async def heard(answer: UpstreamAnswer, decoder: EventDecoder, take: TakeMessage) -> Raw | None:
+async def first_answer(answer: UpstreamAnswer, wire: HttpWire, take: Take[T]) -> T:
+    """Return the answer to `initialize`. Raises as `answer_of`; `NotAnUpstream` where there is nothing that takes messages."""
+    if has_no_endpoint(answer.status):
+        problem = wire.problem(answer, await answer.beginning(ERROR_BYTES))
+        if not isinstance(problem, UpstreamRefusal):
+            raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
+        raise problem
+    return await answer_of(answer, wire, take)
+
+
+async def heard(answer: UpstreamAnswer, decoder: EventDecoder, take: Take[T]) -> T | None:
     """Read until the answer has come; None: the stream ended before."""
     try:
         while chunk := await answer.part():
             for data in decoder.feed(chunk):
-                found = await take(read_message(data), len(data))
+                found = await take(data)
                 if found is not None:
                     return found
     except EventTooLarge as error:
-        raise UpstreamGone(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from error
+        raise UpstreamFailure(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from error
     return None
 
 
-async def _rest(decoder: EventDecoder, take: TakeMessage, go_on: GoOn | None) -> Raw:
-    for _ in range(RESUMED_AT_MOST):
-        last_id = decoder.last_id
-        if go_on is None or last_id is None or not last_id.isascii() or not last_id.isprintable():
-            break
-        wished = (decoder.retry_millis or 0) / 1000
-        await trio.sleep(min(max(wished, SHORTEST_WAIT_SECONDS), LONGEST_WAIT_SECONDS))
-        async with go_on(last_id) as answer:
-            if answer.status >= 300 or answer.media_type != EVENTS:
-                break
-            found = await heard(answer, decoder, take)
-            if found is not None:
-                return found
-    raise UpstreamGone("ended its answer before the result")
+async def _rest(place: StreamPlace, wire: HttpWire, take: Take[T], go_on: GoOn | None, sleep: Sleep) -> T:
+    """Fetch the rest of an answer, over as many connections as it takes."""
+    trouble: Exception
+    gone = trouble = UpstreamGone("ended the answer before the result")
+    failures = 0
+    while go_on and place.lines and place.idle < RESUMED_AT_MOST and failures < RESUME_TRIES:
+        await sleep(place.pause)
+        decoder = EventDecoder(limit=MESSAGE_BYTES)
+        try:
+            async with go_on(place.lines) as answer:
+                if is_stream(answer):
+                    failures = 0
+                    found = await heard(answer, decoder, take)
+                    if found is not None:
+                        return found
+                elif is_passing(answer.status):
+                    failures += 1
+                    trouble = wire.problem(answer)
+                else:  # nobody can say what became of the call
+                    failures, trouble = RESUME_TRIES, gone
+        except Unanswered as error:
+            failures += 1
+            trouble = error
+        place.move(decoder)
+    raise trouble
+
+
+async def listen(
+    wire: HttpWire,
+    head: bytes,
+    take: Take[T],
+    *,
+    in_session: bool,
+    missed: Callable[[Exception | None], None],
+    sleep: Sleep = trio.sleep,
+) -> bool:
+    """Read what a server of the handshake era says unasked, on a GET. Return True if it has lost the session, False if it offers no such stream.
+    `missed`: a stream ended, for this reason if there is one, and is about to be opened again."""
+    place, opened = StreamPlace(), False
+    while True:
+        decoder = EventDecoder(limit=MESSAGE_BYTES)
+        trouble: Exception | None = None
+        try:
+            async with wire.stream(None, head + place.lines, None) as answer:
+                if is_stream(answer):
+                    opened = True
+                    await heard(answer, decoder, take)
+                elif is_passing(answer.status):
+                    trouble = wire.problem(answer)
+                else:
+                    # Never opened: 404 is another way to say that there is no such stream.
+                    return answer.status == 404 and opened and in_session
+        except Unanswered as error:
+            trouble = error
+        place.move(decoder)
+        await sleep(place.pause)
+        missed(trouble)
+
+
+def _is_missing_method(problem: BackendError | UpstreamRefusal) -> bool:
+    """Return whether this says that there is no such method: some servers use the status of a lost session for it."""
+    return isinstance(problem, UpstreamRefusal) and problem.code == METHOD_NOT_FOUND

@@ -8,20 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import trio
+from msgspec import Raw
 
 from server.client.mcp_session.agreement import Agreement, modern_params
-from server.client.mcp_session.http_answers import TakeMessage, answer_of, heard
-from server.client.mcp_session.http_wire import (
-    EVENTS,
-    HttpWire,
-    UpstreamSessionLost,
-    lines_of,
-    status_problem,
-)
+from server.client.mcp_session.http_answers import Take, answer_of, listen
+from server.client.mcp_session.http_sessions import HttpSession
+from server.client.mcp_session.http_wire import HttpWire, lines_of
 from server.client.mcp_session.upstream_link import UpstreamTells
-from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, UpstreamRefusal, request_message
+from server.client.mcp_session.upstream_messages import UpstreamRefusal, request_message
 from server.lib.log.logger import Logger
-from server.lib.server_sent_events import EventDecoder
 from server.lib.shortened import short_reason
 from server.mcp.call_failures import BackendError
 
@@ -38,7 +33,7 @@ class HttpChanges:
         wire: HttpWire,
         tells: UpstreamTells,
         *,
-        take: Callable[[int], TakeMessage],
+        take: Callable[[int], Take[Raw]],
         number: Callable[[], int],
         name: str,
         log: Logger,
@@ -57,16 +52,22 @@ class HttpChanges:
     async def run(
         self,
         agreement: Agreement,
-        head: Callable[[], bytes],
+        session: Callable[[], HttpSession],
         renew: Callable[[], Awaitable[None]],
         followed: Mapping[str, None],
     ) -> None:
-        """Listen until there is nothing to listen to. `head` is that of every request now, `renew` begins another session."""
+        """Listen until there is nothing to listen to. `session` is the one of every request now, `renew` begins another."""
 
-        async def listen() -> bool:
+        async def hear() -> bool:
+            now = session()
             if agreement.modern:
-                return await self._subscribed(agreement, head(), followed)
-            return await self._on_get(head(), renew)
+                return await self._subscribed(agreement, now.head, followed)
+            lost = await listen(
+                self._wire, now.head, self._take(0), in_session=now.id is not None, missed=self._missed
+            )
+            if lost:
+                await renew()
+            return lost
 
         if not agreement.modern and not _tells_anything(agreement):
             return
@@ -74,15 +75,23 @@ class HttpChanges:
         while True:
             begun = trio.current_time()
             try:
-                if not await listen():
+                if not await hear():
                     return
-            except (BackendError, UpstreamRefusal, UpstreamSessionLost) as error:
-                self._log.debug("upstream.not_listening", agent=self._name, reason=short_reason(error))
+            except (BackendError, UpstreamRefusal) as error:
+                self._not_listening(error)
             if trio.current_time() - begun > LONGEST_PAUSE_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
             await trio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             self._tells.lists()
+
+    def _missed(self, error: Exception | None) -> None:
+        if error is not None:
+            self._not_listening(error)
+        self._tells.lists()
+
+    def _not_listening(self, error: Exception) -> None:
+        self._log.debug("upstream.not_listening", agent=self._name, reason=short_reason(error))
 
     async def _subscribed(self, agreement: Agreement, head: bytes, followed: Mapping[str, None]) -> bool:
         """Listen on a subscription; False: there is nothing to listen to."""
@@ -102,7 +111,7 @@ class HttpChanges:
                 {"notifications": asked}, None, questions=frozenset(), tasks=False, token=None
             )
             message = request_message(number, "subscriptions/listen", params)
-            if not await _until(anew, self._hear(message, lines, number)):
+            if not await until(anew, self._hear(message, lines, number)):
                 return False
             if not anew.is_set():
                 return True
@@ -112,22 +121,10 @@ class HttpChanges:
             async with self._wire.stream(message, lines, None) as answer:
                 if answer.status in (404, 405):
                     return False
-                await answer_of(answer, self._take(number))
+                await answer_of(answer, self._wire, self._take(number))
                 return True
 
         return hear
-
-    async def _on_get(self, head: bytes, renew: Callable[[], Awaitable[None]]) -> bool:
-        async with self._wire.stream(None, head, None) as answer:
-            if answer.status == 405:
-                return False
-            if answer.status == 404:
-                await renew()
-                return True
-            if answer.status >= 300 or answer.media_type != EVENTS:
-                raise status_problem(answer.status)
-            await heard(answer, EventDecoder(limit=MESSAGE_BYTES), self._take(0))
-        return True
 
 
 def _tells_anything(agreement: Agreement) -> bool:
@@ -136,7 +133,7 @@ def _tells_anything(agreement: Agreement) -> bool:
     )
 
 
-async def _until(event: trio.Event, work: Callable[[], Awaitable[bool]]) -> bool:
+async def until(event: trio.Event, work: Callable[[], Awaitable[bool]]) -> bool:
     """Return what `work` says; True where the event came first. Raises what `work` raises."""
     said = [True]
     raised = list[Exception]()

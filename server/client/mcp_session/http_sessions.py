@@ -5,30 +5,27 @@ meets what another left in one. Our own serves what is offered to everybody. One
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Container, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import msgspec
 import trio
 
-from server.client.mcp_session.agreement import Agreement, initialize_params, read_initialized
 from server.client.mcp_session.connection_places import giving_way, holder_of
-from server.client.mcp_session.http_answers import TakeMessage, answer_in
-from server.client.mcp_session.http_wire import HttpWire, lines_of, refusal_in, status_problem
+from server.client.mcp_session.http_answers import Sleep, Take, answer_of, first_answer
+from server.client.mcp_session.http_wire import HttpWire, UpstreamSessionLost, lines_of
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import (
-    NotAnUpstream,
-    UpstreamGone,
-    UpstreamRefusal,
-    notification_message,
-    request_message,
-)
+from server.client.mcp_session.upstream_messages import NotAnUpstream, UpstreamGone
+from server.lib.http_client.fetch import UpstreamAnswer
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel
 
 if TYPE_CHECKING:
     from server.mcp.messages import Resource
+
+T = TypeVar("T")
 
 FAREWELL_SECONDS: Final = 1.0
 SESSION_ID_CHARACTERS: Final = 1024
@@ -41,8 +38,10 @@ FAREWELLS: Final = 4
 LAST_FAREWELLS: Final = 64
 
 
-class HttpSession(msgspec.Struct):
-    id: str | None  # None: the upstream has none
+class HttpSession(msgspec.Struct, eq=False):
+    """One session at a server."""
+
+    id: str | None  # None: the server has none
     head: bytes  # of every request in it
     level: LogLevel | None = None
     call: SessionRequest | None = None  # whose it is; None: ours
@@ -53,24 +52,38 @@ class HttpSession(msgspec.Struct):
     # What is listed in it, and how many requests had been made by then: each may have changed it.
     resources: tuple[int, Sequence[Resource]] | None = None
 
+    def named(self, session_id: str) -> None:
+        """Take the id that the server gave. Raises `NotAnUpstream` for one that cannot be used."""
+        if len(session_id) > SESSION_ID_CHARACTERS or not all("!" <= c <= "~" for c in session_id):
+            raise NotAnUpstream("sent an unusable session id")
+        self.id = session_id or None
+        self.agreed("")
+
+    def agreed(self, version: str) -> None:
+        """Name the session and the revision that is spoken in it in every request from here on."""
+        told = {"MCP-Protocol-Version": version, "Mcp-Session-Id": self.id or ""}
+        self.head = lines_of({name: value for name, value in told.items() if value})
+
+
+# Begins a session at the server, with all that is said before its first request.
+Greet: TypeAlias = Callable[[HttpSession], Awaitable[T]]
+
 
 class HttpSessions:
+    """The sessions at one server: one of the connection's own, and one of each caller who needs one."""
+
     def __init__(
         self,
         wire: HttpWire,
+        greet: Greet[object],
         *,
-        questions: frozenset[str],
-        number: Callable[[], int],
-        take: Callable[[int], TakeMessage],
         engaged: Container[str] = (),
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
-        """Keep the parts. `engaged`: callers that have something under way there between one request and the next."""
+        """Keep the parts. `greet` begins every session but those that `begin` is given another way to begin. `engaged`: callers that have something under way there between one request and the next."""
         self.own = HttpSession(None, b"")
         self._wire = wire
-        self._questions = questions
-        self._number = number
-        self._take = take
+        self._greet = greet
         self._engaged = engaged
         self._clock = clock
         self._theirs: OrderedDict[str, HttpSession] = OrderedDict()
@@ -79,10 +92,53 @@ class HttpSessions:
         self._renewing = trio.Lock()
         self._over = False
 
-    async def begin(self) -> Agreement:
-        """Begin our own session. Raises `BackendError`."""
-        agreed, self.own = await self._initialize(None)
-        return agreed
+    async def begin(self, greet: Greet[T]) -> T:
+        """Begin our own session, and end the one before. Raises `BackendError`."""
+        async with self._renewing:
+            before = self.own
+            found, self.own = await self._initialize(None, greet)
+        await self._say_farewells([before])
+        return found
+
+    async def ask(
+        self,
+        message: bytes,
+        lines: bytes,
+        call: SessionRequest | None,
+        take: Take[T],
+        *,
+        renewed: Callable[[], None] = lambda: None,
+        sleep: Sleep = trio.sleep,
+    ) -> T:
+        """Return the answer to a request, which is made once more where its session was lost; `renewed`: that was the connection's own."""
+        for last in (False, True):
+            session = await self.of(call)
+
+            def go_on(
+                place: bytes, session: HttpSession = session
+            ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+                return self._wire.stream(None, session.head + place, call)
+
+            read = partial(
+                answer_of,
+                wire=self._wire,
+                take=take,
+                go_on=go_on,
+                in_session=session.id is not None,
+                sleep=sleep,
+            )
+            session.requests += 1
+            session.begun += 1
+            try:
+                return await self._wire.ask(message, session.head + lines, call, read)
+            except UpstreamSessionLost:
+                if last:
+                    raise
+                if await self.renew(session, call):
+                    renewed()
+            finally:
+                session.requests -= 1
+        raise AssertionError  # the second time returns, or raises
 
     async def of(self, call: SessionRequest | None) -> HttpSession:
         """Return the session in which a request of this caller is made. Raises `BackendError`."""
@@ -108,7 +164,7 @@ class HttpSessions:
             async with self._renewing:
                 if lost is not self.own:
                     return False
-                _, self.own = await self._initialize(None)
+                _, self.own = await self._initialize(None, self._greet)
                 return True
         if self._theirs.get(key := call.apart) is lost:
             del self._theirs[key]
@@ -131,7 +187,7 @@ class HttpSessions:
                 try:
                     self._make_room(holder_of(call), gone)
                     with self._coming_in(holder_of(call)):
-                        _, found = await self._initialize(call)
+                        _, found = await self._initialize(call, self._greet)
                     if self._over:
                         gone.append(found)
                         raise UpstreamGone("is being stopped")
@@ -190,44 +246,34 @@ class HttpSessions:
         except BackendError:
             return
 
-    async def _initialize(self, call: SessionRequest | None) -> tuple[Agreement, HttpSession]:
+    async def _initialize(self, call: SessionRequest | None, greet: Greet[T]) -> tuple[T, HttpSession]:
         """Begin a session, which is ended there if it comes to nothing here."""
-        number = self._number()
-        message = request_message(number, "initialize", initialize_params(self._questions))
         session = HttpSession(None, b"")
         if call is not None:
             session.call, session.holder = call.bare(), holder_of(call)
         complete = False
         try:
-            agreed = await self._agree(session, number, message)
-            begun = notification_message("notifications/initialized", {})
-            async with self._wire.post(begun, session.head, call) as answer:
-                if answer.status >= 300:
-                    raise status_problem(answer.status)
-                await answer.finish(FAREWELL_SECONDS)
+            found = await greet(session)
             complete = True
         finally:
             if not complete:
                 await self._say_farewells([session])
-        return agreed, session
+        return found, session
 
-    async def _agree(self, session: HttpSession, number: int, message: bytes) -> Agreement:
-        async with self._wire.post(message, b"", session.call) as answer:
-            if answer.status >= 300:
-                refusal = await refusal_in(answer)
-                if refusal is not None:
-                    raise NotAnUpstream(f"refused to begin: {refusal}")
-                if answer.status in (400, 404, 405, 406):
-                    raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
-                raise status_problem(answer.status)
-            session_id = answer.header(b"mcp-session-id")
-            if len(session_id) > SESSION_ID_CHARACTERS or not all("!" <= c <= "~" for c in session_id):
-                raise NotAnUpstream("gave a session id that cannot be used")
-            told = {"Mcp-Session-Id": session_id} if session_id else {}
-            session.id, session.head = session_id or None, lines_of(told)
-            try:
-                agreed = read_initialized(await answer_in(answer, self._take(number)))
-            except UpstreamRefusal as refusal:
-                raise NotAnUpstream(f"refused to begin: {refusal}") from None
-        session.head = lines_of({"MCP-Protocol-Version": agreed.version, **told})
-        return agreed
+
+async def shake_hands(wire: HttpWire, session: HttpSession, opening: bytes, take: Take[T]) -> T:
+    """Begin this session with these bytes of an `initialize`, and return its result."""
+    async with wire.post(opening, b"", session.call) as answer:
+        if answer.status < 300:
+            session.named(answer.header(b"mcp-session-id"))
+        return await first_answer(answer, wire, take)
+
+
+async def say_in(wire: HttpWire, session: HttpSession, message: bytes, call: SessionRequest | None) -> None:
+    """Say what has no answer. Raises `BackendError`, `UpstreamSessionLost` among them."""
+    async with wire.post(message, session.head, call) as answer:
+        if answer.status == 404 and session.id is not None:
+            raise UpstreamSessionLost
+        if answer.status >= 300:
+            raise wire.problem(answer)
+        await answer.finish(FAREWELL_SECONDS)

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from server.client.mcp_session.http_wire import EVENTS, HttpWire, status_problem
+from server.client.mcp_session.http_wire import HttpWire, is_stream
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, NotAnUpstream, UpstreamGone
 from server.lib.server_sent_events import EventDecoder, EventTooLarge
@@ -75,7 +75,7 @@ class SseStream:
 
     async def _listen(self) -> None:
         async with self._wire.stream(None, b"", self._call) as answer:
-            if answer.status >= 300 or answer.media_type != EVENTS:
+            if not is_stream(answer):
                 raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
             decoder = EventDecoder(limit=MESSAGE_BYTES)
             try:
@@ -108,5 +108,5 @@ class SseStream:
         assert self._target is not None
         async with self._target.post(message, b"", self._call) as answer:
             if answer.status >= 300:
-                raise status_problem(answer.status)
+                raise self._wire.problem(answer)
             await answer.finish(1.0)

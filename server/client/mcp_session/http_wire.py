@@ -1,13 +1,14 @@
-"""HTTP as a session needs it: who sends and receives, and what a status means that says nothing in JSON-RPC.
+"""HTTP as a session needs it: who sends and receives, and what a status means to a session.
 
 The gateway's HTTP is in credential_wire.py, the terminal's in login_wire.py.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_messages import (
@@ -15,11 +16,13 @@ from server.client.mcp_session.upstream_messages import (
     Answered,
     UpstreamAway,
     UpstreamFailure,
+    UpstreamGone,
     UpstreamRefusal,
     outcome,
     read_message,
 )
 from server.lib.http_client.fetch import UpstreamAnswer, header_line
+from server.mcp.call_failures import BackendError
 
 T = TypeVar("T")
 
@@ -32,10 +35,10 @@ ENDLESS_BYTES: Final = 1 << 62
 ERROR_BYTES: Final = 64 * 1024
 
 
-class HttpWire(Protocol):
-    """The HTTP of one upstream, with a credential and in the words of whoever asks. `call` None: the request is our own.
+class HttpWire(ABC):
+    """The HTTP of one server, with a credential and in the words of its user. `call` None: the request is our own.
 
-    Failures are `BackendError`s, `UpstreamGone` and `NotReached` among them, also out of reading the body.
+    Failures are `BackendError`s, also out of reading the body: `Unanswered` where none came.
     """
 
     async def ask(
@@ -45,35 +48,46 @@ class HttpWire(Protocol):
         call: SessionRequest | None,
         read: Callable[[UpstreamAnswer], Awaitable[T]],
     ) -> T:
-        """Return what `read` makes of the answer to this message. Raises what the block of `post` raises; every call goes this way, which
-        takes fewer steps."""
-        ...
+        """Return what `read` makes of the answer to this message. Raises what the block of `post` raises."""
+        async with self.post(message, headers, call) as answer:
+            return await read(answer)
 
+    @abstractmethod
     def post(
         self, message: bytes, headers: bytes, call: SessionRequest | None
     ) -> AbstractAsyncContextManager[UpstreamAnswer]: ...
 
+    @abstractmethod
     def stream(
         self, message: bytes | None, headers: bytes, call: SessionRequest | None
     ) -> AbstractAsyncContextManager[UpstreamAnswer]:
         """Open a stream that lasts: a GET, or a POST of this message."""
-        ...
 
+    @abstractmethod
     async def delete(self, headers: bytes, call: SessionRequest | None) -> None: ...
 
-    def elsewhere(self, target: str) -> HttpWire:
-        """Return the wire to another address of this origin, as the upstream named it. Raises `ValueError`."""
-        ...
+    @abstractmethod
+    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | UpstreamRefusal:
+        """Return the error that an answer with a bad status is: the refusal in its body, or what the status means."""
 
-    async def aclose(self) -> None: ...
+    @abstractmethod
+    def elsewhere(self, target: str) -> HttpWire:
+        """Return the wire to another address of this origin, as the server named it. Raises `ValueError`."""
+
+    async def aclose(self) -> None:
+        """Close the connections that are the wire's own."""
+        return
 
 
 class UpstreamNotLetIn(UpstreamFailure):
     """An upstream that wants another credential than it was shown."""
 
 
-class UpstreamSessionLost(Exception):
-    """A session that the upstream does not know any more: nothing was done."""
+class UpstreamSessionLost(UpstreamGone):
+    """A session that the server does not know any more: nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__("does not know this session")
 
 
 class NotReached(UpstreamAway):
@@ -84,9 +98,8 @@ class NotReached(UpstreamAway):
         self.busy = busy  # of our own making: as many calls run as may
 
 
-async def refusal_in(answer: UpstreamAnswer) -> UpstreamRefusal | None:
+def refusal_in(body: bytes) -> UpstreamRefusal | None:
     """Return the JSON-RPC error in the body of an answer with a bad status, if there is one."""
-    body = await answer.beginning(ERROR_BYTES)
     message = read_message(body) if body[:1] == b"{" else None
     if not isinstance(message, Answered) or message.error is None:
         return None
@@ -94,14 +107,18 @@ async def refusal_in(answer: UpstreamAnswer) -> UpstreamRefusal | None:
     return found if isinstance(found, UpstreamRefusal) else None
 
 
-def status_problem(status: int) -> UpstreamFailure:
-    if status in (429, 503):
-        return UpstreamFailure(f"is busy (status {status})")
-    if 300 <= status < 400:
-        return UpstreamFailure("redirects: the settings must name the address that it redirects to")
-    if status == 403:
-        return UpstreamNotLetIn("does not allow this (status 403)")
-    return UpstreamFailure(f"answered with status {status}")
+def is_passing(status: int) -> bool:
+    """Return whether the same request may be answered with a better status soon."""
+    return status in (408, 429) or status >= 500
+
+
+def has_no_endpoint(status: int) -> bool:
+    """Return whether a server that answers `initialize` so has no endpoint of this transport there, unless the body says more."""
+    return status in (400, 404, 405, 406)
+
+
+def is_stream(answer: UpstreamAnswer) -> bool:
+    return answer.status < 300 and answer.media_type == EVENTS
 
 
 def lines_of(headers: Mapping[str, str]) -> bytes:

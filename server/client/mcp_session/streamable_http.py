@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,21 +20,16 @@ from server.client.mcp_session.agreement import (
     Agreement,
     discover_params,
     handshake_params,
+    initialize_params,
     modern_params,
     read_discovered,
+    read_initialized,
 )
 from server.client.mcp_session.following import follow
-from server.client.mcp_session.http_answers import GoOn, TakeMessage, answer_in, answer_of
+from server.client.mcp_session.http_answers import Take, answer_of
 from server.client.mcp_session.http_changes import HttpChanges
-from server.client.mcp_session.http_sessions import HttpSession, HttpSessions
-from server.client.mcp_session.http_wire import (
-    HttpWire,
-    NotReached,
-    UpstreamSessionLost,
-    lines_of,
-    refusal_in,
-    status_problem,
-)
+from server.client.mcp_session.http_sessions import HttpSession, HttpSessions, say_in, shake_hands
+from server.client.mcp_session.http_wire import HttpWire, NotReached, lines_of
 from server.client.mcp_session.incoming_messages import IncomingMessages, cancelled_params, lower
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_calls import UpstreamCall
@@ -50,10 +44,10 @@ from server.client.mcp_session.upstream_messages import (
     UpstreamRefusal,
     notification_message,
     outcome,
+    read_message,
     request_message,
 )
 from server.client.mcp_session.upstream_questions import abilities_for
-from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel, Outlet
@@ -67,6 +61,7 @@ FAREWELL_SECONDS: Final = 1.0
 RESOURCES_FOLLOWED: Final = 256
 NAME_HEADER: Final = "Mcp-Name"
 HEADS_KEPT: Final = 512
+INITIALIZED: Final = notification_message("notifications/initialized", {})
 
 
 class HttpLink:
@@ -101,13 +96,8 @@ class HttpLink:
         self._running: dict[int, UpstreamCall] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
         self._hearing = IncomingMessages(self._running, tells, questions=in_session, name=name, log=log)
-        self._sessions = HttpSessions(
-            wire,
-            questions=in_session,
-            number=lambda: next(self._numbers),
-            take=lambda number: self._taker(number, None),
-            engaged=engaged,
-        )
+        self._in_session = in_session
+        self._sessions = HttpSessions(wire, self._greet, engaged=engaged)
         self._followed: dict[str, None] = {}
         self._changes = HttpChanges(
             wire,
@@ -125,17 +115,15 @@ class HttpLink:
         agreed = None if era == "handshake" else await self._discover()
         if agreed is not None:
             self.agreement = agreed
-            self._sessions.own.head = lines_of({"MCP-Protocol-Version": LATEST.version})
+            self._sessions.own.agreed(LATEST.version)
             return
         if era == "stateless":
             raise NotAnUpstream("does not speak the stateless era of MCP")
-        self.agreement = await self._sessions.begin()
+        self.agreement = await self._sessions.begin(self._greet)
 
     async def run(self) -> None:
         """Listen for what changes; end when there is nothing to listen to."""
-        await self._changes.run(
-            self.agreement, lambda: self._sessions.own.head, self._renew_own, self._followed
-        )
+        await self._changes.run(self.agreement, lambda: self._sessions.own, self._renew_own, self._followed)
 
     async def end(self) -> None:
         """End the sessions. A caller that waits for the next connection is told by `ended`."""
@@ -143,31 +131,37 @@ class HttpLink:
         await self._sessions.end()
 
     async def _renew_own(self) -> None:
-        await self._renew(self._sessions.own, None)
-
-    async def _renew(self, lost: HttpSession, call: SessionRequest | None) -> None:
-        if await self._sessions.renew(lost, call):
+        if await self._sessions.renew(self._sessions.own, None):
             self._tells.lists()
+
+    async def _greet(self, session: HttpSession) -> Agreement:
+        """Begin a session of the handshake era."""
+        number = next(self._numbers)
+        message = request_message(number, "initialize", initialize_params(self._in_session))
+        try:
+            result = await shake_hands(self._wire, session, message, self._taker(number, None))
+        except UpstreamRefusal as refusal:
+            raise NotAnUpstream(f"refused to begin: {refusal}") from None
+        agreed = read_initialized(result)
+        session.agreed(agreed.version)
+        await say_in(self._wire, session, INITIALIZED, session.call)
+        return agreed
 
     async def _discover(self) -> Agreement | None:
         number = next(self._numbers)
         message = request_message(number, "server/discover", discover_params())
         headers = lines_of({"MCP-Protocol-Version": LATEST.version, "Mcp-Method": "server/discover"})
         async with self._wire.post(message, headers, None) as answer:
-            if answer.status == 403:
-                raise status_problem(403)
-            if answer.status >= 500 or answer.status == 429:
-                raise status_problem(answer.status)
-            if answer.status >= 300:
-                refusal = await refusal_in(answer)
-                return None if refusal is None else read_discovered(refusal, not_found=answer.status == 404)
+            if answer.status in (403, 429) or answer.status >= 500:
+                raise self._wire.problem(answer)
             try:
-                found: Raw | UpstreamRefusal = await answer_in(answer, self._taker(number, None))
+                return read_discovered(await answer_of(answer, self._wire, self._taker(number, None)))
             except UpstreamRefusal as refusal:
-                found = refusal
-            except NotAnUpstream:
+                return read_discovered(refusal, not_found=answer.status == 404)
+            except BackendError as error:
+                if answer.status < 300 and not isinstance(error, NotAnUpstream):
+                    raise
                 return None  # the handshake will tell
-            return read_discovered(found)
 
     # ── requests ──
 
@@ -289,48 +283,28 @@ class HttpLink:
         lines = head_of(method, headers) if modern else lines_of(headers) if headers else b""
         take = partial(self._take, number, running, outlet)
         try:
-            for _ in range(2):
-                session = self._sessions.own if modern else await self._sessions.of(call)
-                read = partial(
-                    answer_of,
-                    take=take,
-                    go_on=None if modern else self._go_on(session, call),
-                    in_session=session.id is not None,
-                )
-                session.requests += 1
-                session.begun += 1
-                try:
-                    return await self._wire.ask(message, session.head + lines, call, read)
-                except UpstreamSessionLost:
-                    await self._renew(session, call)
-                except NotReached as error:
-                    if not error.busy:
-                        self.reason = str(error)
-                        self.ended.set()
-                    raise
-                finally:
-                    session.requests -= 1
+            if modern:
+                read = partial(answer_of, wire=self._wire, take=take)
+                return await self._wire.ask(message, self._sessions.own.head + lines, call, read)
+            return await self._sessions.ask(message, lines, call, take, renewed=self._tells.lists)
+        except NotReached as error:
+            if not error.busy:
+                self.reason = str(error)
+                self.ended.set()
+            raise
         except UpstreamRefusal as refusal:
             if running.refused is not None:
                 raise running.refused from None
             raise refusal from None
-        raise UpstreamGone("forgets each session that is begun")
 
-    def _go_on(self, session: HttpSession, call: SessionRequest | None) -> GoOn:
-        """Return how to come back to a stream, as in the handshake era one may."""
-
-        def go_on(last_id: str) -> AbstractAsyncContextManager[UpstreamAnswer]:
-            return self._wire.stream(None, session.head + lines_of({"Last-Event-ID": last_id}), call)
-
-        return go_on
-
-    def _taker(self, number: int, running: UpstreamCall | None, outlet: Outlet | None = None) -> TakeMessage:
+    def _taker(self, number: int, running: UpstreamCall | None, outlet: Outlet | None = None) -> Take[Raw]:
         return partial(self._take, number, running, outlet)
 
     async def _take(
-        self, number: int, running: UpstreamCall | None, outlet: Outlet | None, message: Any, size: int
+        self, number: int, running: UpstreamCall | None, outlet: Outlet | None, data: bytes
     ) -> Raw | None:
         """Return the result, if the message is the answer. Raises the refusal if it is that."""
+        message = read_message(data)
         match message:
             case Answered(given):
                 if given != number and not (given is None and message.error is not None):
@@ -340,7 +314,7 @@ class HttpLink:
                     raise found
                 return found
             case Told():
-                self._hearing.told(message, size, running, shared=False)
+                self._hearing.told(message, len(data), running, shared=False)
                 if running is not None and outlet is not None:
                     for event in running.taken():
                         await outlet.emit(event)
@@ -376,14 +350,7 @@ class HttpLink:
 
     async def _say(self, message: bytes, call: SessionRequest | None) -> None:
         """Say what has no answer. Raises `BackendError`."""
-        session = await self._sessions.of(call)
-        await self._say_in(session, message, call)
-
-    async def _say_in(self, session: HttpSession, message: bytes, call: SessionRequest | None) -> None:
-        async with self._wire.post(message, session.head, call) as answer:
-            if answer.status >= 300:
-                raise status_problem(answer.status)
-            await answer.finish(FAREWELL_SECONDS)
+        await say_in(self._wire, await self._sessions.of(call), message, call)
 
     async def _say_cancelled(self, running: UpstreamCall) -> None:
         """Say that a request is cancelled. In the stateless era leaving has said it."""
@@ -393,7 +360,7 @@ class HttpLink:
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             try:
                 session = self._sessions.own if running.call is None else self._sessions.known(running.call)
-                await self._say_in(session or self._sessions.own, message, running.call)
+                await say_in(self._wire, session or self._sessions.own, message, running.call)
             except BackendError:
                 return
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from server.lib.surrogates import decode_mended
-from server.mcp.call_failures import BackendError
+from server.mcp.call_failures import BackendError, Unanswered
 from server.mcp.call_outlet import LogLevel, LogMessage, Progress
 
 # The largest message that is taken: what our own callers would be sent is bounded by what they can read, and a model reads far less.
@@ -29,19 +29,21 @@ UNSUPPORTED_VERSION: Final = -32022
 MISSING_CAPABILITY: Final = -32021
 HEADER_MISMATCH: Final = -32020
 
-# For callers, and for the owner.
-UNPAID: Final = "wants to be paid for this, and was not"
-UNPAID_MORE: Final = ": [server.agent.pay] would say what may be paid"
+UNPAID: Final = "wants to be paid for this, and was not"  # for callers
 _TOO_LONG: Final = "…"
 
 
 class UpstreamRefusal(Exception):
-    """The upstream answered with a JSON-RPC error. The text is its own: cut, printable, and without our credentials."""
+    """The upstream answered with a JSON-RPC error. The text is its own: cut, printable, and without our credentials. `raw` is the error
+    as it came, for whoever only carries it."""
 
-    def __init__(self, code: int, said: str, data: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, code: int, said: str, data: Mapping[str, Any] | None = None, *, raw: Raw | None = None
+    ) -> None:
         super().__init__(said)
         self.code = code
         self.data = data
+        self.raw = raw
 
 
 class UpstreamFailure(BackendError):
@@ -52,7 +54,7 @@ class UpstreamFailure(BackendError):
         self.more = more
 
 
-class UpstreamGone(UpstreamFailure):
+class UpstreamGone(UpstreamFailure, Unanswered):
     """A connection that is gone, or was not there long enough to hear the answer."""
 
 
@@ -67,8 +69,8 @@ class NotAnUpstream(UpstreamFailure):
 class PaymentAsked(UpstreamFailure):
     """Over HTTP, with its status for that. `header` has what came; the body may ask in words of its own."""
 
-    def __init__(self, header: Callable[[bytes], str], body: bytes) -> None:
-        super().__init__(UNPAID, more=UNPAID_MORE)
+    def __init__(self, header: Callable[[bytes], str], body: bytes, *, more: str) -> None:
+        super().__init__(UNPAID, more=more)
         self._header = header
         self.body = body
 
@@ -222,7 +224,7 @@ def refusal_of(error: Raw) -> UpstreamRefusal:
     code = read.code if isinstance(read.code, int) and not isinstance(read.code, bool) else INTERNAL_ERROR
     given: object = read.data
     data = cast("Mapping[str, Any]", given) if isinstance(given, dict) else None
-    return UpstreamRefusal(code, said(read.message) or "it gave no reason", data)
+    return UpstreamRefusal(code, said(read.message) or "it gave no reason", data, raw=error)
 
 
 def progress_of(params: Raw) -> tuple[Any, Progress] | None:

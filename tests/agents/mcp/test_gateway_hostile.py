@@ -245,7 +245,7 @@ async def test_a_resource_that_is_said_to_change_all_the_time_costs_a_word_each(
         (b"SSH-2.0-OpenSSH\r\n", "did not answer in HTTP"),
         (
             b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
-            "something that is no answer",
+            "status 200 and no result",
         ),
         (
             b"HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n",

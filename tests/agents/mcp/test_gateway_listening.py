@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+from msgspec import Raw
 from upstreams import (
     CAN_ALL,
     Caller,
@@ -27,11 +28,13 @@ from upstreams import (
     with_streams,
     words,
 )
+from wires import Wire
 
 from server.agents.mcp import upstream_keeper
-from server.client.mcp_session import http_changes
+from server.client.mcp_session import http_answers, http_changes
 from server.client.mcp_session.agreement import Agreement
-from server.client.mcp_session.http_answers import TakeMessage
+from server.client.mcp_session.http_answers import Take
+from server.client.mcp_session.http_sessions import HttpSession
 from server.client.mcp_session.http_wire import EVENTS, JSON, HttpWire
 from server.client.mcp_session.upstream_link import UpstreamTells
 from server.client.mcp_session.upstream_messages import UpstreamFailure
@@ -41,6 +44,8 @@ from server.client.mcp_session.upstream_messages import UpstreamFailure
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream_keeper, "RELIST_SECONDS", 0.01)
     monkeypatch.setattr(http_changes, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(http_answers, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(http_answers, "SHORTEST_WAIT_SECONDS", 0.01)
 
 
 async def test_a_stateless_server_is_listened_to_and_asked_for_more_when_somebody_wants_more() -> None:
@@ -112,7 +117,8 @@ async def test_a_stream_of_changes_that_ends_is_opened_again_and_the_lists_are_r
 
 async def test_a_server_of_the_handshake_era_tells_on_a_get(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stream that was refused would be opened again, and the lists read without a word of the server.
-    monkeypatch.setattr(http_changes, "FIRST_PAUSE_SECONDS", 3_600.0)
+    monkeypatch.setattr(http_answers, "LONGEST_WAIT_SECONDS", 3_600.0)
+    monkeypatch.setattr(http_answers, "FIRST_WAIT_SECONDS", 3_600.0)
     double = Double(capabilities={"tools": {"listChanged": True}})
     async with with_streams(double) as (url, streams), gate(url=url) as door:
         await soon(lambda: streams)
@@ -136,20 +142,27 @@ async def listening(answer: Mapping[str, Any], *, modern: bool) -> str:
         await trio.lowlevel.checkpoint()
         yield SimpleNamespace(**answer, part=nothing, read=nothing, beginning=nothing)
 
+    def taker(number: int) -> Take[Raw]:
+        taken.append(number)
+        return ignore
+
+    async def ignore(_: bytes) -> None:
+        return None
+
     async def renew() -> None:
         came.append("another session")
 
     async with trio.open_nursery() as nursery:
         changes = http_changes.HttpChanges(
-            cast("HttpWire", SimpleNamespace(stream=stream)),
+            cast("HttpWire", SimpleNamespace(stream=stream, problem=Wire().problem)),
             UpstreamTells(nursery.cancel_scope.cancel, came.append),
-            take=lambda number: cast("TakeMessage", taken.append(number)),
+            take=taker,
             number=lambda: 7,
             name="test",
             log=log.logger,
         )
         agreement = Agreement(version="", modern=modern, capabilities={"tools": {"listChanged": {}}})
-        await changes.run(agreement, lambda: b"", renew, {})
+        await changes.run(agreement, lambda: HttpSession("s-1", b""), renew, {})
         came.append("over")
     assert taken in ([], [7 if modern else 0])
     came += [each["reason"] for each in log.of("upstream.not_listening")]
@@ -160,11 +173,11 @@ async def listening(answer: Mapping[str, Any], *, modern: bool) -> str:
     ("status", "kind", "comes"),
     [
         (405, "", "over"),
-        (404, "", "another session"),
+        (404, "", "over"),
         (200, EVENTS, "listened"),
         (299, EVENTS, "listened"),
-        (200, JSON, "status 200"),
-        (300, EVENTS, "redirects"),
+        (200, JSON, "over"),
+        (300, EVENTS, "over"),
         (500, EVENTS, "status 500"),
     ],
 )
@@ -174,7 +187,7 @@ async def test_only_a_stream_of_a_good_status_is_listened_to(status: int, kind: 
 
 @pytest.mark.parametrize(
     ("status", "comes"),
-    [(403, "status 403"), (404, "over"), (405, "over"), (406, "status 406"), (200, "no answer in MCP")],
+    [(403, "status 403"), (404, "over"), (405, "over"), (406, "status 406"), (200, "no result")],
 )
 async def test_whoever_knows_no_subscriptions_is_not_asked_again(status: int, comes: str) -> None:
     assert comes in await listening({"status": status, "media_type": JSON}, modern=True)
@@ -285,8 +298,8 @@ async def test_what_goes_wrong_before_the_event_is_raised_and_what_it_said_is_to
         return False
 
     with pytest.raises(UpstreamFailure):
-        await http_changes._until(trio.Event(), fails)
-    assert await http_changes._until(trio.Event(), says) is False
+        await http_changes.until(trio.Event(), fails)
+    assert await http_changes.until(trio.Event(), says) is False
     happened = trio.Event()
     happened.set()
-    assert await http_changes._until(happened, never) is True
+    assert await http_changes.until(happened, never) is True

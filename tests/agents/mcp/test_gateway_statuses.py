@@ -16,15 +16,17 @@ from wires import Answer, said, wire
 
 from server.agents.base.backend import AgentRequest
 from server.agents.mcp.upstream_credentials import StaticCredential
-from server.client.mcp_session import credential_wire, http_sessions
+from server.client.mcp_session import credential_wire, http_answers, http_sessions
+from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.credential_wire import (
     MASKED_CHARACTERS,
     CredentialWire,
     HttpUpstream,
+    status_problem,
     without_credentials,
 )
-from server.client.mcp_session.http_answers import RESUMED_AT_MOST, answer_of
-from server.client.mcp_session.http_sessions import SESSION_ID_CHARACTERS, HttpSessions
+from server.client.mcp_session.http_answers import RESUMED_AT_MOST
+from server.client.mcp_session.http_sessions import SESSION_ID_CHARACTERS, Greet, HttpSessions
 from server.client.mcp_session.http_sse_2024 import ENDPOINT_CHARACTERS, SseStream
 from server.client.mcp_session.http_wire import (
     EVENTS,
@@ -33,7 +35,6 @@ from server.client.mcp_session.http_wire import (
     NotReached,
     UpstreamNotLetIn,
     UpstreamSessionLost,
-    status_problem,
 )
 from server.client.mcp_session.streamable_http import HttpLink
 from server.client.mcp_session.upstream_link import UpstreamTells
@@ -44,6 +45,7 @@ from server.client.mcp_session.upstream_messages import (
     UpstreamFailure,
     UpstreamGone,
     UpstreamRefusal,
+    read_message,
 )
 from server.lib.http_client.failures import FetchFailed, NotConnected, TooManyConnections
 from server.mcp.call_failures import BackendError
@@ -61,8 +63,13 @@ def result(value: Any, number: int = 1) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "result": value}).encode()
 
 
-async def take(message: Any, size: int) -> Raw | None:
+async def take(data: bytes) -> Raw | None:
+    message = read_message(data)
     return message.result if isinstance(message, Answered) else None
+
+
+async def answer_of(answer: Any, take: Any, go_on: Any = None, *, in_session: bool = False) -> Raw:
+    return await http_answers.answer_of(answer, wire(), take, go_on, in_session=in_session)
 
 
 @asynccontextmanager
@@ -118,7 +125,8 @@ def test_each_status_says_what_is_wrong(status: int, kind: type[Exception], word
         (404, b"", False, "UpstreamFailure answered with status 404"),
         (404, REFUSED, False, "UpstreamRefusal no"),
         (404, b"", True, "UpstreamSessionLost"),
-        (404, REFUSED, True, "UpstreamSessionLost"),
+        (404, REFUSED, True, "UpstreamRefusal no"),
+        (404, REFUSED.replace(b"-32601", b"-32001"), True, "UpstreamSessionLost"),
         (405, b"", True, "UpstreamFailure answered with status 405"),
         (400, b"[]", True, "UpstreamFailure answered with status 400"),
         (400, result({}), True, "UpstreamFailure answered with status 400"),
@@ -167,16 +175,23 @@ async def test_which_era_an_upstream_is_of_is_told_by_how_it_answers(answer: Ans
         assert (await outcome(found.agree("stateless"))).startswith(comes)
 
 
+def greeting(over: HttpWire) -> Greet[Agreement]:
+    """Return how a link over this wire begins a session."""
+    tells = UpstreamTells(lambda: None, lambda uri: None)
+    link = HttpLink(over, tells, None, questions=frozenset(), name="test", log=Log().logger)
+    return link._greet  # pyright: ignore[reportPrivateUsage]
+
+
 def sessions(*answers: Answer) -> tuple[HttpWire, HttpSessions]:
     over = wire(*answers)
-    return over, HttpSessions(over, questions=frozenset(), number=lambda: 1, take=lambda number: take)
+    return over, HttpSessions(over, greeting(over))
 
 
 @pytest.mark.parametrize(
     ("status", "body", "comes"),
     [
         (299, result(INITIALIZED), "done"),
-        (200, b"hello", "NotAnUpstream answered with something"),
+        (200, b"hello", "NotAnUpstream answers with status 200 and no result"),
         (300, b"", "UpstreamFailure redirects"),
         (300, REFUSED, "NotAnUpstream refused to begin: no"),
         (401, b"", "UpstreamFailure answered with status 401"),
@@ -189,7 +204,7 @@ def sessions(*answers: Answer) -> tuple[HttpWire, HttpSessions]:
 )
 async def test_a_session_is_begun_with_a_good_status(status: int, body: bytes, comes: str) -> None:
     over, found = sessions(Answer(status, body), Answer(202))
-    assert (await outcome(found.begin())).startswith(comes)
+    assert (await outcome(found.begin(greeting(over)))).startswith(comes)
     assert said(over)[1:] == (["notifications/initialized"] if comes == "done" else [])
 
 
@@ -198,7 +213,7 @@ async def test_a_session_is_begun_with_a_good_status(status: int, body: bytes, c
 )
 async def test_a_session_whose_beginning_is_not_taken_is_ended(status: int, comes: str) -> None:
     over, found = sessions(Answer(200, result(INITIALIZED), mcp_session_id="s"), Answer(status))
-    assert (await outcome(found.begin())).startswith(comes)
+    assert (await outcome(found.begin(greeting(over)))).startswith(comes)
     assert said(over)[2:] == ([] if comes == "done" else ["DELETE"])
     assert found.own.id == ("s" if comes == "done" else None)
 
@@ -215,7 +230,7 @@ async def test_a_session_whose_beginning_is_not_taken_is_ended(status: int, come
 )
 async def test_a_session_id_is_of_plain_characters_and_not_too_many(session_id: str, usable: bool) -> None:
     over, found = sessions(Answer(200, result(INITIALIZED), mcp_session_id=session_id), Answer(202))
-    comes = await outcome(found.begin())
+    comes = await outcome(found.begin(greeting(over)))
     assert (comes, found.own.id) == (("done", session_id) if usable else (comes, None))
     assert usable or "session id" in comes
     assert said(over)[1:] == (["notifications/initialized"] if usable else [])
@@ -255,36 +270,36 @@ async def test_the_rest_of_a_stream_comes_with_a_good_status(
 ) -> None:
     over = wire(Answer(status, event(result({})), kind))
     first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
-    asked: list[str] = []
+    asked: list[bytes] = []
 
-    def go_on(last_id: str) -> Any:
-        asked.append(last_id)
+    def go_on(lines: bytes) -> Any:
+        asked.append(lines)
         return over.stream(None, b"", None)
 
     assert (await outcome(answer_of(first, take, go_on))).startswith(comes)
-    assert asked == ["e-1"]
+    assert asked == [b"Last-Event-ID: e-1\r\n"]
 
 
 @pytest.mark.parametrize("last_id", ["", "é", "a\tb"])
 async def test_a_stream_that_says_no_usable_id_is_not_come_back_to(last_id: str) -> None:
     first = cast("Any", Answer(200, event(b"{}", last_id), EVENTS))
 
-    def go_on(last_id: str) -> Any:
-        raise AssertionError(last_id)
+    def go_on(lines: bytes) -> Any:
+        raise AssertionError(lines)
 
     assert (await outcome(answer_of(first, take, go_on))).startswith("UpstreamGone")
 
 
 async def test_a_stream_is_come_back_to_so_often(autojump_clock: object) -> None:
-    asked: list[str] = []
+    asked: list[bytes] = []
 
-    def go_on(last_id: str) -> Any:
-        asked.append(last_id)
+    def go_on(lines: bytes) -> Any:
+        asked.append(lines)
         return wire(Answer(200, event(b"{}"), EVENTS)).stream(None, b"", None)
 
     first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
     assert (await outcome(answer_of(first, take, go_on))).startswith("UpstreamGone")
-    assert asked == ["e-1"] * RESUMED_AT_MOST
+    assert asked == [b"Last-Event-ID: e-1\r\n"] * RESUMED_AT_MOST
 
 
 @pytest.mark.parametrize(
@@ -296,7 +311,7 @@ async def test_a_stream_is_come_back_to_when_it_said_within_bounds(
     begun = trio.current_time()
     at: list[float] = []
 
-    def go_on(last_id: str) -> Any:
+    def go_on(lines: bytes) -> Any:
         at.append(trio.current_time() - begun)
         return wire(Answer(200, event(result({})), EVENTS)).stream(None, b"", None)
 
@@ -531,13 +546,12 @@ async def begun(count: int, clock: list[float]) -> AsyncGenerator[tuple[HttpWire
     answers = [
         answer
         for number in range(count + 3)
-        for answer in (Answer(200, result(INITIALIZED), mcp_session_id=f"s{number}"), Answer(202))
+        for answer in (Answer(200, result(INITIALIZED, number + 1), mcp_session_id=f"s{number}"), Answer(202))
     ]
     over = wire(*answers)
-    found = HttpSessions(
-        over, questions=frozenset(), number=lambda: 1, take=lambda number: take, clock=lambda: clock[0]
-    )
-    await found.begin()
+    greet = greeting(over)
+    found = HttpSessions(over, greet, clock=lambda: clock[0])
+    await found.begin(greet)
     for number in range(count):
         await found.of(caller(number))
     yield over, found

@@ -10,8 +10,10 @@ from typing import Any, cast
 import trio
 from msgspec import Raw
 
-from server.client.mcp_session.http_wire import ERROR_BYTES, JSON, HttpWire
+from server.client.mcp_session.credential_wire import UNPAID_MORE, status_problem
+from server.client.mcp_session.http_wire import ERROR_BYTES, JSON, HttpWire, refusal_in
 from server.client.mcp_session.line_streams import MessageStream
+from server.client.mcp_session.upstream_messages import PaymentAsked
 
 
 class Answer:
@@ -66,6 +68,11 @@ class Wire:
     ) -> Raw:
         async with self.post(message, headers, call) as answer:
             return await read(answer)
+
+    def problem(self, answer: Answer, body: bytes = b"") -> Exception:
+        if answer.status == 402:
+            return PaymentAsked(answer.header, body, more=UNPAID_MORE)
+        return refusal_in(body) or status_problem(answer.status)
 
     async def delete(self, headers: bytes, call: Any) -> None:
         self.said.append({"method": "DELETE"})
