@@ -34,23 +34,18 @@ def unseal(seal_key: bytes, sealed: str, *, bound_to: str, what: str) -> bytes:
         raise CannotUnseal(f"{what} was sealed with another key file") from None
 
 
-class SealedStructs:
-    """The sealing of whole structs with the secrets in them, for one purpose. `subkey` and `entropy` are lent."""
+def seal_struct(
+    seal_key: bytes, value: msgspec.Struct, entropy: Callable[[int], bytes], *, bound_to: str
+) -> str:
+    """Return a whole struct sealed, with the secrets in it."""
+    plain = msgspec.json.encode(value, enc_hook=encode_secret)
+    return seal(seal_key, plain, nonce=entropy(NONCE_BYTES), bound_to=bound_to)
 
-    def __init__(self, purpose: str, subkey: Callable[[str], bytes], entropy: Callable[[int], bytes]) -> None:
-        self._purpose = purpose
-        self._subkey = subkey
-        self._entropy = entropy
 
-    def seal(self, value: msgspec.Struct, bound_to: str) -> str:
-        """Return `value` sealed."""
-        plain = msgspec.json.encode(value, enc_hook=encode_secret)
-        return seal(self._subkey(self._purpose), plain, nonce=self._entropy(NONCE_BYTES), bound_to=bound_to)
-
-    def open(self, sealed: str, bound_to: str, shape: type[T]) -> T | None:
-        """Return what was sealed; None if it was with another key file, or bound to something else, so that nobody can use it any more."""
-        try:
-            plain = unseal(self._subkey(self._purpose), sealed, bound_to=bound_to, what="this")
-        except CannotUnseal:
-            return None
-        return msgspec.json.decode(plain, type=shape, dec_hook=decode_secret)
+def open_struct(seal_key: bytes, sealed: str, shape: type[T], *, bound_to: str) -> T | None:
+    """Return a struct that was sealed; None if it was with another key file, or bound to something else, so that nobody can use it any more."""
+    try:
+        plain = unseal(seal_key, sealed, bound_to=bound_to, what="this")
+    except CannotUnseal:
+        return None
+    return msgspec.json.decode(plain, type=shape, dec_hook=decode_secret)

@@ -71,13 +71,9 @@ async def come_back(visit: PageVisit) -> WireReply:
     state = visit.query("state")
     login = None
     if state and not visit.fresh:
+        store, subkey = visit.parts.store, visit.parts.subkey
         login = await SIGN_INS.come_back(
-            visit.parts.store,
-            visit.parts.subkey,
-            provider.name,
-            state=state,
-            cookie=visit.cookie,
-            now=visit.now,
+            store, subkey, provider.name, state=state, cookie=visit.cookie, now=visit.now
         )
     if login is None:
         return visit.error(

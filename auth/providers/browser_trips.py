@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from auth.jose.base64url import pack
-from auth.keys.sealed_secrets import SealedStructs
+from auth.keys.sealed_secrets import open_struct, seal_struct
 from auth.values.database import Db, JobStore
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE
@@ -47,18 +47,14 @@ class TripKind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         self, trip: T, state: str, subkey: Callable[[str], bytes], entropy: Callable[[int], bytes]
     ) -> str:
         """Return `trip` as its row keeps it."""
-        return SealedStructs(self.purpose, subkey, entropy).seal(trip, self.bound + hash_of(state))
+        return seal_struct(subkey(self.purpose), trip, entropy, bound_to=self.bound + hash_of(state))
 
     def begin(self, db: Db, *of: str, state: str, cookie: str, sealed: str, now: Millis) -> None:
         """Remember a trip of the browser with this cookie, as a job."""
         columns = (*self.of, "state_hash", "browser_hash", "sealed", "expires_at")
         db.execute(
             f"INSERT INTO {self.table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
-            *of,
-            hash_of(state),
-            hash_of(cookie),
-            sealed,
-            now + LIFETIME,
+            *(*of, hash_of(state), hash_of(cookie), sealed, now + LIFETIME),
         )
 
     async def come_back(
@@ -74,20 +70,14 @@ class TripKind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         sealed = await store.write(partial(self._take, of=of, state=state, cookie=cookie, now=now))
         if sealed is None:
             return None
-        return SealedStructs(self.purpose, subkey, bytes).open(
-            sealed, self.bound + hash_of(state), self.shape
-        )
+        return open_struct(subkey(self.purpose), sealed, self.shape, bound_to=self.bound + hash_of(state))
 
     def _take(self, db: Db, *, of: tuple[str, ...], state: str, cookie: str, now: Millis) -> str | None:
         fits = "".join(f" AND {column} = ?" for column in self.of)
         won = db.execute(
             f"UPDATE {self.table} SET used_at = ? WHERE state_hash = ? AND browser_hash = ?{fits}"
             " AND used_at IS NULL AND expires_at > ?",
-            now,
-            hash_of(state),
-            hash_of(cookie),
-            *of,
-            now,
+            *(now, hash_of(state), hash_of(cookie), *of, now),
         )
         row = self.row(db, state) if won == 1 else None
         return None if row is None else row[0]

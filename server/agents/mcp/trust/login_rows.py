@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from auth.audit import audit_trail
-from auth.keys.sealed_secrets import SealedStructs
+from auth.keys.sealed_secrets import open_struct, seal_struct
 from auth.values.identity_model import Millis
 from server.agents.mcp.trust.pin_rows import CHANGE, UpstreamKey
 from server.lib.oauth_client.client_identity import METHODS
@@ -46,14 +46,17 @@ class LoginVault:
     """The sealing and opening of logins. `subkey` and `entropy` are lent."""
 
     def __init__(self, subkey: Callable[[str], bytes], entropy: Callable[[int], bytes]) -> None:
-        self._sealed = SealedStructs(SEAL_PURPOSE, subkey, entropy)
+        self._subkey = subkey
+        self._entropy = entropy
 
     def seal(self, upstream: UpstreamKey, person: str, login: UpstreamLogin) -> str:
-        return self._sealed.seal(login, _bound_to(upstream, person))
+        key, bound_to = self._subkey(SEAL_PURPOSE), _bound_to(upstream, person)
+        return seal_struct(key, login, self._entropy, bound_to=bound_to)
 
     def open(self, upstream: UpstreamKey, person: str, sealed: str) -> UpstreamLogin | None:
         """Return the login; None if it was sealed with another key file, so that nobody can use it any more."""
-        return self._sealed.open(sealed, _bound_to(upstream, person), UpstreamLogin)
+        key, bound_to = self._subkey(SEAL_PURPOSE), _bound_to(upstream, person)
+        return open_struct(key, sealed, UpstreamLogin, bound_to=bound_to)
 
 
 def read_login(value: object) -> UpstreamLogin:

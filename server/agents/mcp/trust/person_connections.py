@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from auth.keys.sealed_secrets import SealedStructs
+from auth.keys.sealed_secrets import open_struct, seal_struct
 from auth.providers.browser_trips import Trip, TripKind, made_up
 from auth.values.connected_accounts import AccountPlace, CannotConnect, ConnectedAccount
 from auth.values.database import Db
@@ -90,7 +90,6 @@ class PersonConnections:
         self._entropy = entropy
         self._log = log
         self._vault = LoginVault(subkey, entropy)
-        self._clients = SealedStructs(TRIPS.purpose, subkey, entropy)
         self._listeners: dict[UpstreamKey, Callable[[str], None]] = {}
 
     def listen(self, upstream: UpstreamKey, changed: Callable[[str], None]) -> None:
@@ -157,16 +156,9 @@ class PersonConnections:
         self, place: AccountPlace, *, state: str, code: str, iss: str, user_id: str, cookie: str
     ) -> bool:
         upstream = self._upstreams[UpstreamKey(place.server, place.agent)]
-        key = upstream.key
+        of = (place.server, place.agent, user_id)
         trip = await TRIPS.come_back(
-            self._store,
-            self._subkey,
-            key.server,
-            key.agent,
-            user_id,
-            state=state,
-            cookie=cookie,
-            now=self._clock(),
+            self._store, self._subkey, *of, state=state, cookie=cookie, now=self._clock()
         )
         if trip is None:
             return False
@@ -266,14 +258,14 @@ class PersonConnections:
                 client_secret=upstream.identity.secret,
                 auth_method=upstream.identity.method,
             )
-        bound_to = f"client {upstream.key}"
+        key, bound_to = self._subkey(TRIPS.purpose), f"client {upstream.key}"
         row = await self._store.read(partial(_registered, upstream=upstream.key))
-        kept = None if row is None else self._clients.open(row, bound_to, Registered)
+        kept = None if row is None else open_struct(key, row, Registered, bound_to=bound_to)
         fits = kept is not None and (kept.issuer, kept.redirect_uri) == (server.issuer, redirect_uri)
         if kept is not None and fits and (kept.expires_at is None or self._clock() < kept.expires_at):
             return kept
         made = await self._servers.register(server, redirect_uri=redirect_uri, scope=upstream.scope)
-        sealed = self._clients.seal(made, bound_to)
+        sealed = seal_struct(key, made, self._entropy, bound_to=bound_to)
         await self._store.write(partial(_remember, upstream=upstream.key, sealed=sealed))
         return made
 
