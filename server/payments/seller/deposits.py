@@ -154,14 +154,7 @@ class Deposits(PaymentTaking):
 
     async def _shown_before(self, amount: Micros, row: PaymentRow) -> Deposited | Unpaid | None:
         """Ask what became of a payment that was good when it came first. None: it was not shown before."""
-        job = partial(
-            payment_rows.find_authorization,
-            network=row.network,
-            asset=row.asset,
-            payer=row.payer,
-            nonce=row.nonce,
-        )
-        found = await self._store.read(job)
+        found = await self._store.read(partial(payment_rows.find_authorization, key=row.authorization))
         return None if found is None else await self._again(amount, found, row)
 
     async def _again(self, amount: Micros, found: PaymentRow, row: PaymentRow) -> Deposited | Unpaid | None:

@@ -9,6 +9,7 @@ inside jobs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -72,6 +73,11 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**{name: row[name] for name in cls.__struct_fields__})
 
     @property
+    def authorization(self) -> Sequence[str]:
+        """The key of what counts once."""
+        return self.network, self.asset, self.payer, self.nonce
+
+    @property
     def account(self) -> str:
         """The account in the books that its money comes from."""
         return f"chain:{self.network}:{self.asset}"
@@ -107,9 +113,7 @@ _INSERT: Final = insertion("payments", PaymentRow)
 
 def reserve(db: StoreDb, payment: PaymentRow) -> PaymentRow | None:
     """Reserve an authorization. Returned is the row that has it already."""
-    found = find_authorization(
-        db, network=payment.network, asset=payment.asset, payer=payment.payer, nonce=payment.nonce
-    )
+    found = find_authorization(db, payment.authorization)
     if found is None:
         db.execute(_INSERT, *values_of(payment))
     return found
@@ -119,9 +123,11 @@ def find(db: StoreDb, payment_id: str) -> PaymentRow | None:
     return _one(db, "SELECT * FROM payments WHERE id = ?", payment_id)
 
 
-def find_authorization(db: StoreDb, *, network: str, asset: str, payer: str, nonce: str) -> PaymentRow | None:
-    sql = "SELECT * FROM payments WHERE network = ? AND asset = ? AND payer = ? AND nonce = ?"
-    return _one(db, sql, network, asset, payer, nonce)
+def find_authorization(db: StoreDb, key: Sequence[str]) -> PaymentRow | None:
+    """Find a payment by its network, token, payer and nonce, all in small letters."""
+    return _one(
+        db, "SELECT * FROM payments WHERE network = ? AND asset = ? AND payer = ? AND nonce = ?", *key
+    )
 
 
 def verified(db: StoreDb, payment_id: str, *, charge_id: str | None, caller: str, facilitator: str) -> bool:

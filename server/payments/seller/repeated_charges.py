@@ -36,14 +36,8 @@ class RepeatedCharges(FinishCharge):
     """The charges of one server, as the same calls find them."""
 
     def _call_key(self, caller: str, call: PricedCall, key: str | None) -> str:
-        return call_key(
-            self._key,
-            caller=caller,
-            server=self.server,
-            tool=call.tool,
-            fingerprint=call.fingerprint,
-            key=key,
-        )
+        of_call = {"server": self.server, "tool": call.tool, "fingerprint": call.fingerprint}
+        return call_key(self._key, caller=caller, key=key, **of_call)
 
     # ── by the call ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -60,7 +54,7 @@ class RepeatedCharges(FinishCharge):
             return await self._of_owed(charge, call, offer, limit)
         if charge.state == "interrupted":
             return await self._of_interrupted(charge, call)
-        kept_of_it = await self._store.read(lambda db: charge_rows.find_with_answer(db, charge.id))
+        kept_of_it = await self._store.read(partial(charge_rows.find_with_answer, charge_id=charge.id))
         if kept_of_it is None:
             return None
         stored, sealed = kept_of_it
@@ -136,14 +130,8 @@ class RepeatedCharges(FinishCharge):
             asset = payment.accepted.get("asset")
         if not isinstance(asset, str):
             return None
-        job = partial(
-            payment_rows.find_authorization,
-            network=payment.network,
-            asset=asset.lower(),
-            payer=authorization.from_.lower(),
-            nonce=authorization.nonce.lower(),
-        )
-        found = await self._store.read(job)
+        key = (payment.network, asset.lower(), authorization.from_.lower(), authorization.nonce.lower())
+        found = await self._store.read(partial(payment_rows.find_authorization, key=key))
         same = (
             found is not None
             and hmac.compare_digest(found.proof_hash, payment.proof_hash)
