@@ -206,14 +206,7 @@ class Settlements:
             if row.network not in self._chains and self._clock() >= row.over_at:
                 return await self._refused(row, NOT_IN_TIME, until)
             problem = payment_rows.refused_each_time(row.tries) + problem
-        job = partial(
-            payment_rows.unknown,
-            payment_id=row.id,
-            until=until,
-            problem=short_reason(problem),
-            next_try_at=self._next_try_at(row, FIRST_LOOK_MS << min(row.tries - 1, 20)),
-        )
-        await self._write_outcome(job)
+        await self._try_later(row, until, problem, FIRST_LOOK_MS << min(row.tries - 1, 20))
         self.counts.payment("unknown")
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=short_reason(problem))
         return None
@@ -222,23 +215,24 @@ class Settlements:
         now = self._clock()
         if now >= row.valid_before * 1000:
             return await self._refused(row, "It could not be sent in its time.", until)
-        job = partial(
-            payment_rows.unknown,
-            payment_id=row.id,
-            sent=False,
-            until=until,
-            problem=short_reason(problem),
-            next_try_at=self._next_try_at(row, max(FIRST_LOOK_MS, (now - row.created_at) // 2)),
-        )
-        await self._write_outcome(job)
+        pause = max(FIRST_LOOK_MS, (now - row.created_at) // 2)
+        await self._try_later(row, until, problem, pause, sent=False)
         self._log.warning("payment.not_sent", payment=row.id, reason=short_reason(problem))
         return None
 
-    def _next_try_at(self, row: PaymentRow, pause: int) -> int:
-        """Return when to try again: after the pause, and when its time is over, since it may end then."""
+    async def _try_later(
+        self, row: PaymentRow, until: int, problem: str, pause: int, *, sent: bool = True
+    ) -> None:
+        """Try again after the pause, and when its time is over, since it may end then."""
         now = self._clock()
         at = now + min(pause, LONGEST_MS)
-        return min(at, row.over_at) if now < row.over_at else at
+        if now < row.over_at:
+            at = min(at, row.over_at)
+        said = short_reason(problem)
+        job = partial(
+            payment_rows.unknown, payment_id=row.id, until=until, problem=said, next_try_at=at, sent=sent
+        )
+        await self._write_outcome(job)
 
     async def _on_chain(self, row: PaymentRow) -> Transfer | bool | None:
         """Look for the transfer. False: there is none, and there will be none; None: nobody can say."""
