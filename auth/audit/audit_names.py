@@ -1,4 +1,4 @@
-"""By which names people know what a row of the audit trail is about: who did it, and which program or key it concerns."""
+"""The names by which people know what a row of the audit trail is about: who did it, and which program or key it concerns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_SETTINGS = "token:"
 
 
 class AuditNames(msgspec.Struct, frozen=True, kw_only=True):
-    """Empty: nothing is known, or there is no such thing any more."""
+    """The names in one row. Empty: nothing is known, or there is no such thing any more."""
 
     person: str = ""  # who did it, if that was a person
     program: str = ""  # with the machine it said it is on, or a key by its name
@@ -28,13 +28,13 @@ class AuditNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names_of(db: Db, entries: Sequence[AuditEntry]) -> list[AuditNames]:
-    """A job that reads: in the order of the entries."""
+    """Look the names up, as a job that reads, in the order of the entries."""
     book = _Names(db)
     return [book.names(each) for each in entries]
 
 
 def named(db: Db, who: str) -> str:
-    """Whom `user:…`, `client:…` and `api_key:…` mean, by name; empty where there is none."""
+    """Name whom `user:…`, `client:…` and `api_key:…` mean; empty where there is none."""
     kind, _, key = who.partition(":")
     if kind == "api_key" and key.startswith(IN_SETTINGS):
         return key.removeprefix(IN_SETTINGS).partition(":")[2]
@@ -48,7 +48,7 @@ def entry_of(row: Mapping[str, Any]) -> AuditEntry:
 
 
 class _Names:
-    """Each is looked up once."""
+    """The names that were looked up, each once."""
 
     def __init__(self, db: Db) -> None:
         self._db = db
@@ -66,25 +66,16 @@ class _Names:
         return self._look("SELECT name FROM users WHERE id = ?", actor.removeprefix(USER))
 
     def program(self, entry: AuditEntry) -> str:
-        request, _, _ = entry.reason.partition(" ")
-        return (
-            (
-                self._look("SELECT client_name AS name, hostname FROM device_codes WHERE id = ?", request)
-                if entry.event.startswith(_DEVICE) and request
-                else ""
-            )
-            or (
-                self._look("SELECT client_name AS name, hostname FROM grants WHERE id = ?", entry.grant_id)
-                or self._look("SELECT name FROM api_keys WHERE id = ?", entry.grant_id)
-                if entry.grant_id
-                else ""
-            )
-            or (
-                self._look("SELECT name FROM clients WHERE id = ?", entry.client_id)
-                if entry.client_id
-                else ""
-            )
-        )
+        request = entry.reason.partition(" ")[0] if entry.event.startswith(_DEVICE) else ""
+        for sql, key in (
+            ("SELECT client_name AS name, hostname FROM device_codes WHERE id = ?", request),
+            ("SELECT client_name AS name, hostname FROM grants WHERE id = ?", entry.grant_id),
+            ("SELECT name FROM api_keys WHERE id = ?", entry.grant_id),
+            ("SELECT name FROM clients WHERE id = ?", entry.client_id),
+        ):
+            if key and (name := self._look(sql, key)):
+                return name
+        return ""
 
     def _look(self, sql: str, key: str) -> str:
         known = self._known.get((sql, key))

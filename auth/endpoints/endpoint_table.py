@@ -21,12 +21,10 @@ from auth.endpoints import (
 )
 from auth.endpoints.posted_forms import FormEndpoint, Job
 from auth.grants import identity_assertions as identity_assertion
-from auth.grants import refresh_tokens, request_parameters
+from auth.grants import request_parameters
 from auth.grants.request_parameters import CheckedForm
 from auth.grants.token_request import GrantRequest, Issue
-from auth.tokens import access_token_verifier
 from auth.tokens import access_tokens as tokens
-from auth.tokens.access_token_verifier import BadToken
 from auth.values import endpoint_paths
 from auth.values.database import Db
 from auth.values.entropy import SEED_BYTES
@@ -105,16 +103,8 @@ def _finish_device(parts: Parts, codes: device.DeviceAuthorization, who: Request
 
 async def _prepare_revoke(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
     token = form.need("token")
-    await parts.reload_keys()
-    link = refresh_tokens.parse(parts.keys.refresh, token, now)
-    grant_id = None if link is None else link.grant_id
-    if link is None:
-        try:
-            grant_id = access_token_verifier.read(
-                token, parts.site.issuer, parts.keys, now, expired_too=True
-            ).grant_id
-        except BadToken:
-            grant_id = None  # §2.2: not an error
+    found = await posted_forms.known_token(parts, token, now, expired_too=True)
+    grant_id = None if found is None else found.grant_id  # §2.2: not an error
 
     def ask(db: Db, client: Client) -> tokens.Revoked | OAuthRefusal:
         # Whoever no longer waits for a login has no token yet, and shows what it would get one for. The answer is the same for

@@ -20,10 +20,13 @@ from auth.clients.client_identifier_urls import is_document
 from auth.clients.client_registry import BadCredentials
 from auth.context.identity_parts import Parts
 from auth.endpoints import json_replies
-from auth.grants import request_parameters
+from auth.grants import refresh_tokens, request_parameters
+from auth.grants.refresh_tokens import ChainLink
 from auth.grants.request_parameters import BadForm, CheckedForm
 from auth.jose.jws import BadJws
+from auth.tokens import access_token_verifier
 from auth.tokens import access_tokens as tokens
+from auth.tokens.access_token_verifier import BadToken, Claims
 from auth.values.database import Db
 from auth.values.http_messages import WireReply, WireRequest
 from auth.values.identity_model import Client, Millis
@@ -109,6 +112,20 @@ def by_client(
         return client if isinstance(client, OAuthRefusal) else ask(db, client)
 
     return job
+
+
+async def known_token(
+    parts: Parts, token: str, now: Millis, *, expired_too: bool = False
+) -> ChainLink | Claims | None:
+    """Read a refresh token or an access token; return None for any other text. Raise what the store raises."""
+    await parts.reload_keys()
+    link = refresh_tokens.parse(parts.keys.refresh, token, now)
+    if link is not None:
+        return link
+    try:
+        return access_token_verifier.read(token, parts.site.issuer, parts.keys, now, expired_too=expired_too)
+    except BadToken:
+        return None
 
 
 def wait_to_ask(parts: Parts, who: Requester, now: Millis) -> int:

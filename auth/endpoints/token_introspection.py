@@ -14,14 +14,13 @@ from auth.audit import audit_trail
 from auth.clients.client_registry import lookup
 from auth.context.identity_parts import Parts
 from auth.endpoints import json_replies
-from auth.endpoints.posted_forms import FormEndpoint, Job, by_client
+from auth.endpoints.posted_forms import FormEndpoint, Job, by_client, known_token
 from auth.grant_types.refresh_token_grant import decide
-from auth.grants import refresh_tokens
+from auth.grants.refresh_tokens import ChainLink
 from auth.grants.request_parameters import CheckedForm
 from auth.grants.token_request import NOBODY, TokenRefusal, account, epoch
 from auth.jose import jws
-from auth.tokens import access_token_verifier
-from auth.tokens.access_token_verifier import BadToken, Claims
+from auth.tokens.access_token_verifier import Claims
 from auth.tokens.live_logins import read_live
 from auth.values import scopes, sealed_rows
 from auth.values.database import Db
@@ -44,23 +43,18 @@ NOTHING: Final = TokenWorth(None)
 
 async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
     token = form.need("token")
-    await parts.reload_keys()
-    link = refresh_tokens.parse(parts.keys.refresh, token, now)
-    claims: Claims | None = None
-    if link is None:
-        try:
-            claims = access_token_verifier.read(token, parts.site.issuer, parts.keys, now)
-        except BadToken:
-            claims = None
+    found = await known_token(parts, token, now)
 
     def ask(db: Db, client: Client) -> TokenWorth | OAuthRefusal:
         if not client.introspects or client.public:
             return _not_for(db, client, who, now)
-        if link is not None:
-            return refresh_token_worth(db, link, site=parts.site, policy=parts.policy.tokens, now=now)
-        if claims is not None:
-            return access_token_worth(db, claims, token, site=parts.site, now=now)
-        return NOTHING
+        match found:
+            case ChainLink():
+                return refresh_token_worth(db, found, site=parts.site, policy=parts.policy.tokens, now=now)
+            case Claims():
+                return access_token_worth(db, found, token, site=parts.site, now=now)
+            case None:
+                return NOTHING
 
     return by_client(form, "introspection", who, now, ask)
 
@@ -109,7 +103,7 @@ def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: M
 
 
 def refresh_token_worth(
-    db: Db, link: refresh_tokens.ChainLink, *, site: Site, policy: TokenPolicy, now: Millis
+    db: Db, link: ChainLink, *, site: Site, policy: TokenPolicy, now: Millis
 ) -> TokenWorth:
     """Say, as part of a job, whether /token would take a token that we wrote."""
     row = db.fetch_one("SELECT * FROM grants WHERE id = ?", link.grant_id)

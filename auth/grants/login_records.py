@@ -74,7 +74,7 @@ def sessions(
     before: tuple[Millis, str] | None = None,
     like: str = "",
 ) -> list[LoginRecord]:
-    """Logins that are neither revoked nor over, last used first; of one person, or one client, if so asked. `after`: only those
+    """List logins that are neither revoked nor over, last used first; of one person, or one client, if so asked. `after`: only those
     whose id comes after this one, and a page is those with the next ids. `before`: when the last one of a page was used, and its
     id; those of the next page follow it. `like`: something that the person, the program, its computer or address has in it."""
     living, values = _living(db, now, subject, client_id)
@@ -103,7 +103,7 @@ RECORDS: Final = (
 
 
 def searched(like: str) -> tuple[str, tuple[str, ...]]:
-    """SQL to go on with after a WHERE on `RECORDS`, and its parameters."""
+    """Return SQL to go on with after a WHERE on `RECORDS`, and its parameters."""
     if not like:
         return "", ()
     tests = " OR ".join(f"instr(lower({column}), ?) > 0" for column in _SEARCHED)
@@ -111,7 +111,7 @@ def searched(like: str) -> tuple[str, tuple[str, ...]]:
 
 
 def recorded(row: Row, now: Millis) -> LoginRecord:
-    """Of `RECORDS`."""
+    """Make a record of a row of `RECORDS`."""
     return LoginRecord(
         grant=Grant.of(row),
         user_name=row["user_name"] or "",
@@ -123,13 +123,13 @@ def recorded(row: Row, now: Millis) -> LoginRecord:
 
 
 def find(db: Db, grant_id: str, now: Millis) -> LoginRecord | None:
-    """A job: one login, whether it lives or not."""
+    """Find one login, as a job, whether it lives or not."""
     row = db.fetch_one(f"{RECORDS} WHERE g.id = ?", grant_id)
     return None if row is None else recorded(row, now)
 
 
 def count(db: Db, now: Millis, *, subject: str | None = None, client_id: str | None = None) -> int:
-    """How many `sessions` would list, were there no page."""
+    """Count those that `sessions` would list, were there no page."""
     living, values = _living(db, now, subject, client_id)
     sql = f"SELECT COUNT(*) AS n FROM grants g WHERE {living}"
     if subject is not None:
@@ -142,18 +142,21 @@ def count(db: Db, now: Millis, *, subject: str | None = None, client_id: str | N
 def _living(
     db: Db, now: Millis, subject: str | None, client_id: str | None
 ) -> tuple[str, tuple[object, ...]]:
-    filters = [(column, value) for column, value in (("subject", subject), ("client_id", client_id)) if value]
-    where = (
-        "g.revoked_at IS NULL AND g.expires_at > ? AND g.idle_until > ? AND g.epoch = ?"
-        + "".join(f" AND g.{column} = ?" for column, _ in filters)
-        + ("" if subject is None else " AND g.principal_kind = 'user'")
-    )
-    return where, (now, now, epoch(db), *(value for _, value in filters))
+    whose, values = _whose(subject, client_id)
+    where = f"g.revoked_at IS NULL AND g.expires_at > ? AND g.idle_until > ? AND g.epoch = ?{whose}"
+    return where, (now, now, epoch(db), *values)
+
+
+def _whose(subject: str | None, client_id: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return SQL to go on with after a WHERE on `grants g`, and its parameters."""
+    tests = (("subject", subject), ("client_id", client_id))
+    sql = "".join(f" AND g.{column} = ?" for column, value in tests if value)
+    persons = "" if subject is None else " AND g.principal_kind = 'user'"
+    return sql + persons, tuple(value for _, value in tests if value)
 
 
 def _standing(row: Row) -> Standing:
-    """A secret, a key or an address of its own proves who a program is; an entry by the operator says so; else anybody
-    can call themselves anything."""
+    """Weigh a name: a secret, a key or an address of its own proves it; an entry by the operator says so; else it is a mere claim."""
     if row["auth_method"] != "none" or row["client_kind"] == "document":
         return "verified" if row["client_kind"] != "dynamic" else "unverified"
     return "registered" if row["client_kind"] == "registered" else "unverified"
@@ -171,7 +174,7 @@ def _paused(row: Row, now: Millis) -> str:
 
 
 def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
-    """A job: end a login, its refresh chain and all its access tokens. False if there was nothing left to end."""
+    """End a login, as a job, its refresh chain and all its access tokens; return False if there was nothing left to end."""
     db.takes_away()
     ended = db.execute(
         f"UPDATE grants SET revoked_at = ?, revoked_reason = ?, {sealed_rows.WIPED} WHERE id = ? AND revoked_at IS NULL",
@@ -188,7 +191,7 @@ def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
 
 
 def end_epoch(db: Db, *, successor: str, reason: str, by: str, now: Millis) -> None:
-    """A job: no login that began before counts any more, nor does a yes that was not redeemed yet. One statement each, however
+    """End all logins that began before, as a job, and each yes that was not redeemed yet. One statement each, however
     many there are; `revoke_all` then says so of every login."""
     db.takes_away()
     db.execute("UPDATE meta SET value = ? WHERE key = ?", successor, REFRESH_EPOCH)
@@ -212,22 +215,19 @@ def revoke_all(
     now: Millis,
     limit: int = PIECE,
 ) -> int:
-    """A job: end logins of a person, of a client, or of everybody; those that ran out are left. How many ended: as many as
-    `limit` means that there may be more."""
-    filters = [(column, value) for column, value in (("subject", subject), ("client_id", client_id)) if value]
+    """End logins of a person, of a client, or of everybody, as a job; those that ran out are left. Return how many ended: as many
+    as `limit` means that there may be more."""
+    whose, values = _whose(subject, client_id)
+    # In the order of an index that those which have ended are not in: piece after piece, none is looked at twice.
     some = (
-        "SELECT id FROM grants WHERE revoked_at IS NULL AND expires_at > ?"
-        + "".join(f" AND {column} = ?" for column, _ in filters)
-        + ("" if subject is None else " AND principal_kind = 'user'")
-        # In the order of an index that those which have ended are not in: piece after piece, none is looked at twice.
-        + " ORDER BY created_at, id LIMIT ?"
+        f"SELECT g.id FROM grants g WHERE g.revoked_at IS NULL AND g.expires_at > ?{whose}"
+        " ORDER BY g.created_at, g.id LIMIT ?"
     )
-    values = (now, *(value for _, value in filters), limit)
-    return _revoke_some(db, some, values, reason=reason, by=by, now=now)
+    return _revoke_some(db, some, (now, *values, limit), reason=reason, by=by, now=now)
 
 
 def _revoke_some(db: Db, some: str, values: Sequence[object], *, reason: str, by: str, now: Millis) -> int:
-    """`some`: SQL that finds their ids. All in two statements: on a database across a network each is a trip, and others wait to write."""
+    """End those whose ids the SQL `some` finds, in two statements: across a network each is a trip, and others wait to write."""
     db.takes_away()
     ended = db.fetch_all(
         f"UPDATE grants SET revoked_at = ?, revoked_reason = ?, {sealed_rows.WIPED} WHERE id IN ({some}) RETURNING id, created_at",
@@ -245,7 +245,7 @@ def _revoke_some(db: Db, some: str, values: Sequence[object], *, reason: str, by
 
 
 def revoke_of_person(db: Db, subject: str, *, reason: str, by: str, now: Millis) -> int:
-    """Part of a job that tells of the person's change as well: all of their logins at once, however many there are."""
+    """End all logins of a person at once, however many there are, in a job that tells of the person's change as well."""
     db.takes_away()
     ended = revoke_all(db, subject=subject, reason=reason, by=by, now=now, limit=NAMED)
     more = db.execute(
@@ -263,7 +263,7 @@ def revoke_of_person(db: Db, subject: str, *, reason: str, by: str, now: Millis)
 
 
 def make_room(db: Db, subject: str, *, most: int, now: Millis) -> None:
-    """Part of a job that begins another login of this person: beyond `most`, those that were not used for longest end."""
+    """Make room, in a job that begins another login of this person: beyond `most`, those that were not used for longest end."""
     row = db.fetch_one(
         "SELECT COUNT(*) AS n FROM (SELECT 1 AS one FROM grants WHERE subject = ? AND revoked_at IS NULL AND expires_at > ?"
         f" AND principal_kind = 'user'{_SOON}) AS living",
@@ -283,8 +283,8 @@ def make_room(db: Db, subject: str, *, most: int, now: Millis) -> None:
 
 
 async def in_pieces(store: JobStore, job: Callable[[Db], int], *, at_most: int | None = None) -> int:
-    """How many logins were ended by a job that ends `PIECE` of them at most: in pieces, so that nobody's login waits for the
-    whole of it. With `at_most`, as many as that means that there may be more."""
+    """Run a job that ends `PIECE` logins at most, again and again, so that nobody's login waits for the whole of it; return how many
+    ended. With `at_most`, as many as that means that there may be more."""
     ended = 0
     while at_most is None or ended < at_most:
         piece = await store.write(job)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from auth.clients import redirect_uris
 from auth.endpoints import pushed_authorization
 from auth.pages import reauthentication
 from auth.people import browser_sessions
-from auth.people.browser_sessions import BrowserSession, SignedOutMeanwhile
+from auth.people.browser_sessions import SignedOutMeanwhile
 from auth.people.user_accounts import User
 from auth.values import scopes, sealed_rows
 from auth.values.database import Db
@@ -197,8 +197,10 @@ def agree(
     granted = names if ticked is None else tuple(name for name in names if name in ticked)
     if not granted:
         return NotAgreed()
+    client_id = found.client.id
+    record = partial(audit_trail.record, db, now, actor=f"user:{user.id}", who=who, client_id=client_id)
     if authorization_codes.too_many(db, user.id, now):
-        _record(db, found, session, who, now, event="code.issued", refused="too many codes")
+        record("code.issued", refused="too many codes")
         return found.wanted.refused("temporarily_unavailable", "too many logins were started in a minute")
     if any(site.scopes.financial(name) for name in granted) and not reauthentication.lately(session, now):
         return SignedOutMeanwhile()  # what moves money needs more than a browser that somebody left signed in
@@ -218,7 +220,7 @@ def agree(
     how = "as agreed before" if ticked is None else "to copy" if copied else ""
     if ticked is not None and found.assured:
         _remember(db, found, user, granted, site.scopes, now, policy.consent_ms)
-    _record(db, found, session, who, now, event="code.issued", reason=f"{code_id} {how}".rstrip())
+    record("code.issued", reason=f"{code_id} {how}".rstrip())
     return SentWithCode(location=authorize.success(found.wanted, code, issuer=site.public(who.origin)))
 
 
@@ -234,28 +236,6 @@ def deny(
         return found
     if found.pushed and not pushed_authorization.use_up(db, asked, now):
         return NoPlace(why=GONE)
-    _record(db, found, session, who, now, event="code.denied")
+    actor, client_id = f"user:{session.user.id}", found.client.id
+    audit_trail.record(db, now, "code.denied", actor=actor, who=who, client_id=client_id)
     return found.wanted.refused("access_denied", "the person at the browser said no")
-
-
-def _record(
-    db: Db,
-    found: OpenedRequest,
-    session: BrowserSession,
-    who: Requester,
-    now: Millis,
-    *,
-    event: str,
-    reason: str = "",
-    refused: str = "",
-) -> None:
-    audit_trail.record(
-        db,
-        now,
-        event,
-        actor=audit_trail.actor(session.user.id),
-        who=who,
-        reason=reason,
-        refused=refused,
-        client_id=found.client.id,
-    )
