@@ -177,7 +177,7 @@ def test_what_a_plain_function_hands_back_to_be_awaited_can_be_cancelled(serve: 
         done = []
         async def wait(ctx):
             try:
-                await ctx._progress(1, None, None)
+                await ctx._awaited.progress(1)
                 await asyncio.sleep(3600)
             finally:
                 done.append("cleaned up")

@@ -1,7 +1,7 @@
-"""The context: how a running function speaks with its caller. `Context` in async functions, `SyncContext` in others.
+"""The context, with which a running function speaks with its caller: `Context` in async functions, `SyncContext` in others.
 
-The two have the same methods; those of the first are awaited, those of the second block their thread. Both stand on a
-`Line`, which carries events out and answers in (call.py).
+The two have the same methods; those of the first are awaited, those of the second block their thread. Both stand on a `Line`,
+which carries events out and answers in (call.py).
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Line(Protocol):
     def next_key(self) -> str: ...
 
     def wait(self, awaitable: Coroutine[Any, Any, T]) -> T:
-        """From a thread. Raises `Cancelled`."""
+        """Wait, from a thread. Raises `Cancelled`."""
         ...
 
     def wait_for_use(self, awaitable: Coroutine[Any, Any, T]) -> T:
-        """The same, while another thread may take this one's place: what is waited for may need it."""
+        """Wait while another thread may take this one's place, which may be needed for it."""
         ...
 
 
@@ -83,7 +83,7 @@ class _Base(Contextual):
 
     @property
     def subject(self) -> str:
-        """Who calls: an opaque name that stays the same."""
+        """The caller's opaque name, which stays the same."""
         return self._line.subject
 
     @property
@@ -93,7 +93,7 @@ class _Base(Contextual):
 
     @property
     def request_id(self) -> str:
-        """The same as `call_id`."""
+        """Another word for `call_id`."""
         return self._line.call_id
 
     @property
@@ -104,33 +104,33 @@ class _Base(Contextual):
 
     @property
     def scopes(self) -> frozenset[str]:
-        """What the caller was granted."""
+        """The scopes that the caller was granted."""
         return frozenset(self._line.facts.get("scopes", ()))
 
     @property
     def claims(self) -> Claims:
-        """Who the caller is, as the server knows it. There is no token in it."""
+        """The caller, as the server knows it. There is no token in it."""
         return Claims(self._line.subject, self._line.facts)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Those that the setting `pass_headers` names, in lower case, as far as they came."""
+        """The headers that the setting `pass_headers` names, in lower case, as far as they came."""
         return self._line.headers
 
     @property
     def session_id(self) -> str | None:
-        """The same text for all calls that belong together: those of a session, or else of the caller. None where callers cannot be
-        told apart. It opens nothing."""
+        """A text that all calls have which belong together: those of a session, or else of the caller. None where callers
+        cannot be told apart. The text opens nothing."""
         return self._line.facts.get("session") or None
 
     @property
     def state(self) -> State:
-        """What this file remembers of the conversation, by names. It goes with the worker."""
+        """The memory that this file has of the conversation, by names. The worker takes it along when it ends."""
         return self._line.state
 
     @property
     def lifespan(self) -> Any:
-        """What the `@lifespan` of the function's file has yielded."""
+        """The value that the `@lifespan` of the function's file has yielded."""
         return self._line.lifespan
 
     @property
@@ -140,81 +140,54 @@ class _Base(Contextual):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller has given up. A sync function that uses no context looks here now and then."""
+        """True if the caller has given up. A sync function that uses no context looks here now and then."""
         return self._line.cancelled
 
     def can(self, ability: str) -> bool:
-        """Whether the client can be asked: "elicitation", "elicitation.url", "sampling", "sampling.tools", "roots"."""
+        """Return whether the client can be asked: "elicitation", "elicitation.url", "sampling", "sampling.tools", "roots"."""
         return ability in self._line.can
-
-    async def _progress(self, progress: float, total: float | None, message: str | None) -> None:
-        event = progress_event(progress, total, message)
-        if self._line.wants_progress:
-            await self._line.emit(event)
-
-    async def _log(self, level: str, data: Any, logger: str | None) -> None:
-        if level not in LEVELS:
-            raise ValueError(f"{level!r} is none of {', '.join(LEVELS)}")
-        if self._line.level is not None and LEVELS.index(level) >= LEVELS.index(self._line.level):
-            await self._line.emit(
-                {"event": "message", "level": level, "data": plain(data), **given(logger=_text(logger))}
-            )
 
     async def _one(self, question: Question[T], key: str | None) -> T:
         key = key or self._line.next_key()
         return (await self._line.ask({key: question}))[key]
 
-    async def _checkpoint(self, data: Any) -> None:
-        await self._line.request({"event": "checkpoint", "data": plain(data)})
-
-    async def _become_task(self) -> bool:
-        return bool((await self._line.request({"event": "become_task"})).get("task"))
-
-    async def _call_tool(self, name: str, arguments: Mapping[str, Any] | None) -> Answer:
-        given_on = plain(dict(arguments or {}))
-        return answer_of((await self._line.request(use("tool", name, given_on)))["result"])
-
-    async def _read_resource(self, uri: str) -> list[Part]:
-        return parts_of((await self._line.request(use("resource", uri, {})))["result"])
-
-    async def _get_prompt(self, name: str, arguments: Mapping[str, str] | None) -> list[Json]:
-        return messages_of((await self._line.request(use("prompt", name, arguments or {})))["result"])
-
-    async def _close_stream(self) -> None:
-        await self._line.emit({"event": "close_stream"})
-
 
 class Context(_Base):
-    """In async functions. Asking pauses the call; on 2026-07-28 the answers come with a new request, and the function is
-    run again from the start, where the same question returns at once. So questions are told apart by keys that are the
-    same in every run: by the order of asking, unless `key` is given."""
+    """The context of async functions. Asking pauses the call; on 2026-07-28 the answers come with a new request, and the
+    function is run again from the start, where the same question returns at once. So questions are told apart by keys
+    that are the same in every run: by the order of asking, unless `key` is given."""
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        await self._progress(progress, total, message)
+        event = progress_event(progress, total, message)
+        if self._line.wants_progress:
+            await self._line.emit(event)
 
     async def log(self, level: Level, data: Any, logger: str | None = None) -> None:
-        """For the client's log, if it wants one of this level. The server's own log takes what is printed."""
-        await self._log(level, data, logger)
+        """Write to the client's log, if it wants messages of this level. The server's own log takes what is printed."""
+        if level not in LEVELS:
+            raise ValueError(f"{level!r} is none of {', '.join(LEVELS)}")
+        if self._line.level is not None and LEVELS.index(level) >= LEVELS.index(self._line.level):
+            event = {"event": "message", "level": level, "data": plain(data)}
+            await self._line.emit({**event, **given(logger=_text(logger))})
 
     async def debug(self, data: Any) -> None:
-        await self._log("debug", data, None)
+        await self.log("debug", data)
 
     async def info(self, data: Any) -> None:
-        await self._log("info", data, None)
+        await self.log("info", data)
 
     async def warning(self, data: Any) -> None:
-        await self._log("warning", data, None)
+        await self.log("warning", data)
 
     async def error(self, data: Any) -> None:
-        await self._log("error", data, None)
+        await self.log("error", data)
 
     @overload
     async def elicit(self, message: str, schema: type[T], key: str | None = None) -> Elicited[T]: ...
     @overload
     async def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited[Any]: ...
     async def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited[Any]:
-        """A form for the person: `schema` is a flat type, the type of a single value, or a JSON Schema. Raises
-        `CannotAsk`."""
+        """Show the person a form: `schema` is a flat type, the type of a single value, or a JSON Schema. Raises `CannotAsk`."""
         return await self._one(elicitation(message, schema), key)
 
     async def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited[None]:
@@ -223,49 +196,54 @@ class Context(_Base):
     async def sample(
         self, messages: Messages, *, max_tokens: int = 1000, key: str | None = None, **params: Any
     ) -> Sampled:
-        """A completion of the client's model. Raises `CannotAsk`."""
+        """Ask for a completion of the client's model. Raises `CannotAsk`."""
         return await self._one(sampling(messages, max_tokens=max_tokens, **params), key)
 
     async def roots(self, key: str | None = None) -> list[Root]:
         return await self._one(roots(), key)
 
     async def ask(self, questions: Mapping[str, Question[Any]]) -> dict[str, Any]:
-        """Several questions at once, of `elicitation`, `elicitation_url`, `sampling` and `roots`, by keys of yours."""
+        """Ask several questions at once, of `elicitation`, `elicitation_url`, `sampling` and `roots`, by keys of yours."""
         return await self._line.ask(questions)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> Answer:
-        """A tool of this server, of whichever agent, as if the caller had called it. Raises `ToolFailure` with what the tool says,
-        `NotFound` and `CannotUse`."""
-        return await self._call_tool(name, arguments)
+        """Call a tool of this server, of whichever agent, as if the caller had called it. Raises `ToolFailure` with what the
+        tool says, `NotFound` and `CannotUse`."""
+        wire = await self._line.request(use("tool", name, plain(dict(arguments or {}))))
+        return answer_of(wire["result"])
 
     async def read_resource(self, uri: str) -> list[Part]:
-        return await self._read_resource(uri)
+        return parts_of((await self._line.request(use("resource", uri, {})))["result"])
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> list[Json]:
-        return await self._get_prompt(name, arguments)
+        return messages_of((await self._line.request(use("prompt", name, arguments or {})))["result"])
 
     async def checkpoint(self, data: Any) -> None:
-        """What is kept when this returns: should the call run again, it finds `data` (JSON) in `ctx.resumed`."""
-        await self._checkpoint(data)
+        """Keep `data` (JSON) before this returns: should the call run again, it finds them in `ctx.resumed`."""
+        await self._line.request({"event": "checkpoint", "data": plain(data)})
 
     async def become_task(self) -> bool:
-        """From here on nobody need wait for the answer. False if the caller cannot come back for it."""
-        return await self._become_task()
+        """Let nobody wait for the answer from here on. Returns False if the caller cannot come back for it."""
+        return bool((await self._line.request({"event": "become_task"})).get("task"))
 
     async def close_stream(self) -> None:
         """Let go of the caller's connection, where the caller can come back for the answer."""
-        await self._close_stream()
+        await self._line.emit({"event": "close_stream"})
 
 
 class SyncContext(_Base):
-    """In sync functions: the methods of `Context`, which block. Once the call is cancelled, each of them raises
+    """The context of sync functions: the methods of `Context`, which block. Once the call is cancelled, each of them raises
     `Cancelled`."""
 
+    def __init__(self, line: Line) -> None:
+        super().__init__(line)
+        self._awaited = Context(line)
+
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        self._line.wait(self._progress(progress, total, message))
+        self._line.wait(self._awaited.progress(progress, total, message))
 
     def log(self, level: Level, data: Any, logger: str | None = None) -> None:
-        self._line.wait(self._log(level, data, logger))
+        self._line.wait(self._awaited.log(level, data, logger))
 
     def debug(self, data: Any) -> None:
         self.log("debug", data)
@@ -301,19 +279,19 @@ class SyncContext(_Base):
         return self._line.wait(self._line.ask(questions))
 
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> Answer:
-        return self._line.wait_for_use(self._call_tool(name, arguments))
+        return self._line.wait_for_use(self._awaited.call_tool(name, arguments))
 
     def read_resource(self, uri: str) -> list[Part]:
-        return self._line.wait_for_use(self._read_resource(uri))
+        return self._line.wait_for_use(self._awaited.read_resource(uri))
 
     def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> list[Json]:
-        return self._line.wait_for_use(self._get_prompt(name, arguments))
+        return self._line.wait_for_use(self._awaited.get_prompt(name, arguments))
 
     def checkpoint(self, data: Any) -> None:
-        self._line.wait(self._checkpoint(data))
+        self._line.wait(self._awaited.checkpoint(data))
 
     def become_task(self) -> bool:
-        return self._line.wait(self._become_task())
+        return self._line.wait(self._awaited.become_task())
 
     def close_stream(self) -> None:
-        self._line.wait(self._close_stream())
+        self._line.wait(self._awaited.close_stream())
