@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -54,29 +54,25 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class ServerWords(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says of itself."""
+    """The words of a server about itself."""
 
     description: str = ""
     instructions: str = ""
 
 
-Look: TypeAlias = Callable[[Mapping[str, Any], bool], Share | None]
-LookAtAll: TypeAlias = Callable[[Sequence[Mapping[str, Any]], ServerWords | None], Share | None]
+Tool: TypeAlias = Mapping[str, Any]
+LookAtTool: TypeAlias = Callable[[Tool, bool], Share | None]
+LookAtAll: TypeAlias = Callable[[Sequence[Tool], ServerWords | None], Share | None]
+Look = TypeVar("Look", LookAtTool, LookAtAll)
 
 
-class ToolRule(msgspec.Struct, frozen=True):
-    """`look` is given a tool and whether the settings have an example of it; None: there is nothing that it is about."""
+class Rule(msgspec.Struct, Generic[Look], frozen=True):
+    """A rule of a tool, or of a server. `look` is given a tool and whether the settings have an example of it, or all tools and the
+    words of the server; None: there is nothing that it is about."""
 
     name: str
     weight: int
     look: Look
-    mend: str
-
-
-class ServerRule(msgspec.Struct, frozen=True):
-    name: str
-    weight: int
-    look: LookAtAll
     mend: str
 
 
@@ -91,52 +87,44 @@ class _Property(msgspec.Struct, frozen=True):
 # ── the name and the words ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _name(tool: Mapping[str, Any], _: bool) -> Share:
+def _name(tool: Tool, _: bool) -> Share:
     fault = fault_in_name(str(tool.get("name")))
-    return _all_right() if fault is None else Share(0, 1, fault)
+    return _said(fault is None, fault or "")
 
 
-def _described(tool: Mapping[str, Any], _: bool) -> Share:
-    return _all_right() if _words_of(tool) else Share(0, 1, "it has no description")
+def _described(tool: Tool, _: bool) -> Share:
+    return _said(bool(_words_of(tool)), "it has no description")
 
 
-def _long_enough(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _long_enough(tool: Tool, _: bool) -> Share | None:
     words = _words_of(tool)
     if not words:
         return None
-    if len(words) > MOST_CHARACTERS:
-        return Share(
-            0, 1, f"its description has {len(words)} characters, and some APIs cut it at {MOST_CHARACTERS}"
-        )
+    has = f"its description has {len(words)} characters"
     if len(words) >= LEAST_CHARACTERS:
-        return _all_right()
-    return Share(
-        len(words),
-        LEAST_CHARACTERS,
-        f"its description has {len(words)} characters, which is hardly a sentence",
-    )
+        return _said(len(words) <= MOST_CHARACTERS, f"{has}, and some APIs cut it at {MOST_CHARACTERS}")
+    return Share(len(words), LEAST_CHARACTERS, f"{has}, which is hardly a sentence")
 
 
-def _says_when(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _says_when(tool: Tool, _: bool) -> Share | None:
     words = _words_of(tool)
-    if not words:
-        return None
-    return _all_right() if _WHEN.search(words) else Share(0, 1, "its description does not say when to use it")
+    found = _WHEN.search(words) is not None
+    return _said(found, "its description does not say when to use it") if words else None
 
 
-def _own_words(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _own_words(tool: Tool, _: bool) -> Share | None:
     words = _words_of(tool)
     if not words:
         return None
     said = set(re.findall(r"[a-z0-9]+", words.lower()))
     named = set(re.findall(r"[a-z0-9]+", str(tool.get("name")).lower()))
-    return _all_right() if said - named else Share(0, 1, "its description only repeats its name")
+    return _said(bool(said - named), "its description only repeats its name")
 
 
 # ── the arguments ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _typed(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _typed(tool: Tool, _: bool) -> Share | None:
     return _of_properties(
         tool,
         lambda each: bool(
@@ -146,7 +134,7 @@ def _typed(tool: Mapping[str, Any], _: bool) -> Share | None:
     )
 
 
-def _explained(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _explained(tool: Tool, _: bool) -> Share | None:
     return _of_properties(
         tool,
         lambda each: any(
@@ -157,7 +145,7 @@ def _explained(tool: Mapping[str, Any], _: bool) -> Share | None:
     )
 
 
-def _bounded(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _bounded(tool: Tool, _: bool) -> Share | None:
     return _of_properties(tool, _has_bounds, "without bounds")
 
 
@@ -177,7 +165,7 @@ def _has_bounds(each: _Property) -> bool:
             return True
 
 
-def _enumerated(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _enumerated(tool: Tool, _: bool) -> Share | None:
     def named(each: _Property) -> bool:
         said = each.written.get("description") or each.schema.get("description")
         free = (
@@ -189,61 +177,49 @@ def _enumerated(tool: Mapping[str, Any], _: bool) -> Share | None:
     return _of_properties(tool, named, "whose description lists values that its schema does not")
 
 
-def _closed(tool: Mapping[str, Any], _: bool) -> Share:
+def _closed(tool: Tool, _: bool) -> Share:
     schema = mapping(tool.get("inputSchema"))
-    if schema.get("additionalProperties") is False or schema.get("unevaluatedProperties") is False:
-        return _all_right()
-    return Share(0, 1, "it takes arguments that it does not know, so that a misspelt one is lost")
+    closed = any(schema.get(key) is False for key in ("additionalProperties", "unevaluatedProperties"))
+    return _said(closed, "it takes arguments that it does not know, so that a misspelt one is lost")
 
 
-def _shallow(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _shallow(tool: Tool, _: bool) -> Share | None:
     deepest = max((each.way.count(".") + 1 for each in _properties(tool)), default=0)
     if not deepest:
         return None
-    return (
-        _all_right()
-        if deepest <= MOST_LEVELS
-        else Share(0, 1, f"its arguments are {deepest} levels deep, and models lose their way in so many")
-    )
+    words = f"its arguments are {deepest} levels deep, and models lose their way in so many"
+    return _said(deepest <= MOST_LEVELS, words)
 
 
-def _exemplified(tool: Mapping[str, Any], in_settings: bool) -> Share | None:
-    if in_settings or declared(mapping(tool.get("inputSchema"))):
-        return _all_right()
+def _exemplified(tool: Tool, in_settings: bool) -> Share | None:
+    whole = in_settings or bool(declared(mapping(tool.get("inputSchema"))))
     properties = list(_properties(tool))
-    if not properties:
+    if not whole and not properties:
         return None
-    if all("examples" in each.schema or "examples" in each.written for each in properties):
-        return _all_right()
-    return Share(0, 1, "it has no example")
+    each_has = all("examples" in each.schema or "examples" in each.written for each in properties)
+    return _said(whole or each_has, "it has no example")
 
 
 # ── what it does, and what it answers ────────────────────────────────────────────────────────────────────────────────
 
 
-def _annotated(tool: Mapping[str, Any], _: bool) -> Share:
+def _annotated(tool: Tool, _: bool) -> Share:
     hints = mapping(tool.get("annotations"))
-    if isinstance(hints.get("readOnlyHint"), bool) or isinstance(hints.get("destructiveHint"), bool):
-        return _all_right()
-    return Share(0, 1, "it does not say whether it only reads, so programs must suppose the worst")
+    told = any(isinstance(hints.get(key), bool) for key in ("readOnlyHint", "destructiveHint"))
+    return _said(told, "it does not say whether it only reads, so programs must suppose the worst")
 
 
-def _titled(tool: Mapping[str, Any], _: bool) -> Share:
+def _titled(tool: Tool, _: bool) -> Share:
     title = tool.get("title") or mapping(tool.get("annotations")).get("title")
-    return (
-        _all_right()
-        if isinstance(title, str) and title.strip()
-        else Share(0, 1, "it has no title for people")
-    )
+    return _said(isinstance(title, str) and bool(title.strip()), "it has no title for people")
 
 
-def _promises(tool: Mapping[str, Any], _: bool) -> Share:
-    if mapping(tool.get("outputSchema")):
-        return _all_right()
-    return Share(0, 1, "it has no outputSchema, so that programs cannot know the form of its answer")
+def _promises(tool: Tool, _: bool) -> Share:
+    words = "it has no outputSchema, so that programs cannot know the form of its answer"
+    return _said(bool(mapping(tool.get("outputSchema"))), words)
 
 
-def _promises_in_words(tool: Mapping[str, Any], _: bool) -> Share | None:
+def _promises_in_words(tool: Tool, _: bool) -> Share | None:
     schema = mapping(tool.get("outputSchema"))
     found = list(islice(_walk(schema, schema, "", 0), MAX_PROPERTIES))
     lacking = [
@@ -257,27 +233,24 @@ def _promises_in_words(tool: Mapping[str, Any], _: bool) -> Share | None:
 # ── the server ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _introduced(_: Sequence[Mapping[str, Any]], words: ServerWords | None) -> Share | None:
+def _introduced(_: Sequence[Tool], words: ServerWords | None) -> Share | None:
     if words is None:
         return None
     said = len(words.description.strip()) + len(words.instructions.strip())
     if said >= SERVER_CHARACTERS:
-        return _all_right()
+        return _said(True)
     what = f"the server says {said} characters of itself" if said else "the server says nothing of itself"
     return Share(said, SERVER_CHARACTERS, what)
 
 
-def _few_enough(tools: Sequence[Mapping[str, Any]], _: ServerWords | None) -> Share | None:
+def _few_enough(tools: Sequence[Tool], _: ServerWords | None) -> Share | None:
     if not tools:
         return None
-    if len(tools) <= MOST_TOOLS:
-        return _all_right()
-    return Share(
-        0, 1, f"the server has {len(tools)} tools, and models choose badly among more than {MOST_TOOLS}"
-    )
+    words = f"the server has {len(tools)} tools, and models choose badly among more than {MOST_TOOLS}"
+    return _said(len(tools) <= MOST_TOOLS, words)
 
 
-def _told_apart(tools: Sequence[Mapping[str, Any]], _: ServerWords | None) -> Share | None:
+def _told_apart(tools: Sequence[Tool], _: ServerWords | None) -> Share | None:
     by_words: dict[str, list[str]] = {}
     for tool in tools:
         if words := _words_of(tool):
@@ -291,16 +264,17 @@ def _told_apart(tools: Sequence[Mapping[str, Any]], _: ServerWords | None) -> Sh
 # ── ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _all_right() -> Share:
-    return Share(1, 1, "")
+def _said(right: bool, words: str = "") -> Share:
+    """Return a share of all or nothing. `words` say what is not right."""
+    return Share(1, 1, "") if right else Share(0, 1, words)
 
 
-def _words_of(tool: Mapping[str, Any]) -> str:
+def _words_of(tool: Tool) -> str:
     words = tool.get("description")
     return words.strip() if isinstance(words, str) else ""
 
 
-def _of_properties(tool: Mapping[str, Any], right: Callable[[_Property], bool], what: str) -> Share | None:
+def _of_properties(tool: Tool, right: Callable[[_Property], bool], what: str) -> Share | None:
     found = list(_properties(tool))
     return _share(found, [each.way for each in found if not right(each)], "of its arguments", what)
 
@@ -314,7 +288,7 @@ def _share(found: Sequence[object], lacking: Sequence[str], of: str, what: str) 
     return Share(len(found) - len(lacking), len(found), words)
 
 
-def _properties(tool: Mapping[str, Any]) -> Iterator[_Property]:
+def _properties(tool: Tool) -> Iterator[_Property]:
     schema = mapping(tool.get("inputSchema"))
     return islice(_walk(schema, schema, "", 0), MAX_PROPERTIES)
 
@@ -332,27 +306,27 @@ def _walk(schema: Mapping[str, Any], root: Mapping[str, Any], way: str, level: i
             yield from _walk(resolved(cast("Any", items), root), root, here, level + 1)
 
 
-RULES: Final[Sequence[ToolRule]] = (
-    ToolRule("name", 10, _name, MEND),
-    ToolRule("description", 20, _described, "say what it does, and when to use it"),
-    ToolRule("description-length", 10, _long_enough, "say in one to five sentences what it does, and what it answers"),
-    ToolRule("description-when", 5, _says_when, "add a sentence that begins with “Use this when”"),
-    ToolRule("description-own", 5, _own_words, "say what a reader of the name alone does not know"),
-    ToolRule("argument-types", 10, _typed, "give each property a type"),
-    ToolRule("argument-descriptions", 15, _explained, "give each property a description: its meaning, its unit, its form"),
-    ToolRule("argument-bounds", 5, _bounded, "give numbers a minimum and a maximum, texts a maxLength, lists a maxItems"),
-    ToolRule("argument-enums", 5, _enumerated, "list the values in an enum"),
-    ToolRule("arguments-closed", 5, _closed, "write additionalProperties = false into its inputSchema"),
-    ToolRule("argument-levels", 5, _shallow, "take fewer levels, or several tools in its place"),
-    ToolRule("example", 5, _exemplified, "write one into its inputSchema's examples, or into the settings"),
-    ToolRule("annotations", 10, _annotated, "set readOnlyHint or destructiveHint"),
-    ToolRule("title", 2, _titled, "give it a title"),
-    ToolRule("output-schema", 8, _promises, "describe the answer in an outputSchema"),
-    ToolRule("output-descriptions", 5, _promises_in_words, "give each property of its outputSchema a description"),
+RULES: Final[Sequence[Rule[LookAtTool]]] = (
+    Rule("name", 10, _name, MEND),
+    Rule("description", 20, _described, "say what it does, and when to use it"),
+    Rule("description-length", 10, _long_enough, "say in one to five sentences what it does, and what it answers"),
+    Rule("description-when", 5, _says_when, "add a sentence that begins with “Use this when”"),
+    Rule("description-own", 5, _own_words, "say what a reader of the name alone does not know"),
+    Rule("argument-types", 10, _typed, "give each property a type"),
+    Rule("argument-descriptions", 15, _explained, "give each property a description: its meaning, its unit, its form"),
+    Rule("argument-bounds", 5, _bounded, "give numbers a minimum and a maximum, texts a maxLength, lists a maxItems"),
+    Rule("argument-enums", 5, _enumerated, "list the values in an enum"),
+    Rule("arguments-closed", 5, _closed, "write additionalProperties = false into its inputSchema"),
+    Rule("argument-levels", 5, _shallow, "take fewer levels, or several tools in its place"),
+    Rule("example", 5, _exemplified, "write one into its inputSchema's examples, or into the settings"),
+    Rule("annotations", 10, _annotated, "set readOnlyHint or destructiveHint"),
+    Rule("title", 2, _titled, "give it a title"),
+    Rule("output-schema", 8, _promises, "describe the answer in an outputSchema"),
+    Rule("output-descriptions", 5, _promises_in_words, "give each property of its outputSchema a description"),
 )  # fmt: skip
 
-SERVER_RULES: Final[Sequence[ServerRule]] = (
-    ServerRule("server-description", 10, _introduced, f"say in {SERVER_CHARACTERS} characters or more what it is for, in description or instructions"),
-    ServerRule("tool-count", 5, _few_enough, "offer fewer at once: expose, groups, or several servers"),
-    ServerRule("tools-told-apart", 5, _told_apart, "say of each what the others do not do"),
+SERVER_RULES: Final[Sequence[Rule[LookAtAll]]] = (
+    Rule("server-description", 10, _introduced, f"say in {SERVER_CHARACTERS} characters or more what it is for, in description or instructions"),
+    Rule("tool-count", 5, _few_enough, "offer fewer at once: expose, groups, or several servers"),
+    Rule("tools-told-apart", 5, _told_apart, "say of each what the others do not do"),
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""How well the tools of a server are described, in percent, and what would mend it.
+"""The score of a server's descriptions, in percent, and what would mend it.
 
-Each rule looks at one thing and has a weight; how much of it is right counts as much of the weight. A rule that has nothing to look at in a
-tool does not count. The score of a server is of all its tools together, each with the weight of its rules. The same list scores the same.
+Each rule looks at one thing and has a weight; how much of it is right counts as much of the weight. A rule that has nothing to
+look at in a tool does not count. The score of a server is of all its tools together, each with the weight of its rules. Equal
+lists score the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from server.client.checks.description_rules import RULES, SERVER_RULES, Finding, ServerWords, Share
+from server.client.checks.description_rules import RULES, SERVER_RULES, Finding, Rule, ServerWords, Share
 
 
 class ToolScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,43 +36,38 @@ def score(
     words: ServerWords | None = None,
     examples: frozenset[str] = frozenset(),
 ) -> ServerScore:
-    """`words` is what the server says of itself, where that is known; `examples` names tools that have one in the settings."""
+    """Judge tools. `words` is what the server says of itself, where that is known; `examples` names tools that have one in
+    the settings."""
+    all_marks = _Marks()
     scored: list[ToolScore] = []
-    won = possible = 0
     for tool in tools:
         name = str(tool.get("name"))
-        findings: list[Finding] = []
-        tool_won = tool_possible = 0
+        marks = _Marks()
         for rule in RULES:
-            share = rule.look(tool, name in examples)
-            if share is None:
-                continue
-            tool_possible += rule.weight * _PARTS
-            tool_won += _earned(rule.weight, share)
-            if share.right < share.of:
-                findings.append(_finding(name, rule.name, share, rule.mend))
-        scored.append(ToolScore(tool=name, percent=_percent(tool_won, tool_possible), findings=findings))
-        won, possible = won + tool_won, possible + tool_possible
-    about: list[Finding] = []
+            marks.add(name, rule, rule.look(tool, name in examples))
+        scored.append(ToolScore(tool=name, percent=_percent(marks), findings=marks.findings))
+        all_marks.won, all_marks.possible = all_marks.won + marks.won, all_marks.possible + marks.possible
     for rule in SERVER_RULES:
-        share = rule.look(tools, words)
+        all_marks.add("", rule, rule.look(tools, words))
+    return ServerScore(percent=_percent(all_marks), findings=all_marks.findings, tools=scored)
+
+
+class _Marks:
+    """The marks of a tool, or of a server."""
+
+    def __init__(self) -> None:
+        self.won = self.possible = 0
+        self.findings: list[Finding] = []
+
+    def add(self, tool: str, rule: Rule[Any], share: Share | None) -> None:
         if share is None:
-            continue
-        possible += rule.weight * _PARTS
-        won += _earned(rule.weight, share)
+            return
+        self.possible += rule.weight * _PARTS
+        self.won += rule.weight * _PARTS * share.right // share.of
         if share.right < share.of:
-            about.append(_finding("", rule.name, share, rule.mend))
-    return ServerScore(percent=_percent(won, possible), findings=about, tools=scored)
+            self.findings.append(Finding(tool=tool, rule=rule.name, words=share.words, mend=rule.mend))
 
 
-def _finding(tool: str, rule: str, share: Share, mend: str) -> Finding:
-    return Finding(tool=tool, rule=rule, words=share.words, mend=mend)
-
-
-def _earned(weight: int, share: Share) -> int:
-    return weight * _PARTS * share.right // share.of
-
-
-def _percent(won: int, possible: int) -> int:
-    """Rounded down: 100 is what has nothing to be mended."""
-    return 100 if not possible else 100 * won // possible
+def _percent(marks: _Marks) -> int:
+    """Return a percentage, rounded down: 100 is what has nothing to be mended."""
+    return 100 if not marks.possible else 100 * marks.won // marks.possible
