@@ -1,4 +1,6 @@
-"""From what an API answered to what a caller gets: structured where the document says what it is, else text, always bounded."""
+"""The way from what an API answered to what a caller gets: structured where the document says what it is, else text, always
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from server.mcp.messages import (
     ResourceContents,
     TextContent,
 )
-from server.mcp.result_encoding import ToolResult
+from server.mcp.result_encoding import ToolResult, failed_result, text_result
 
 ERROR_CHARACTERS: Final = 2_000  # of a body that explains a failure: enough for a list of what was wrong
 MAX_STEPS: Final = 20
@@ -39,9 +41,10 @@ def result_of(
     most: int,
     call_id: str,
 ) -> ToolResult:
-    """Of a status from 200 to 299. `kept`: of JSON, the fields that are wanted; all where none is named. `most` bytes, afterwards."""
+    """Return the result of a status from 200 to 299. `kept`: of JSON, the fields that are wanted; all where none is named.
+    `most` bytes, afterwards."""
     if not body:
-        return ToolResult(content=(TextContent(text=f"Done ({status}); there is nothing more to say."),))
+        return text_result(f"Done ({status}); there is nothing more to say.")
     is_json = media_type in ("application/json", "text/json") or media_type.endswith("+json")
     if not is_json:
         return _sized(ToolResult(content=(_content(media_type, body, call_id),)), len(body), most)
@@ -50,13 +53,9 @@ def result_of(
         if kept:
             value = _only(value, kept)
         encoded = msgspec.json.encode(value)
-    except (
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ):  # broken, or too deep or too large a number to be passed on as JSON
-        text = body.decode("utf-8", "replace")
-        return _sized(ToolResult(content=(TextContent(text=text),)), len(body), most)
+    # Broken, or too deep or too large a number to be passed on as JSON.
+    except (ValueError, OverflowError, RecursionError):
+        return _sized(text_result(body.decode("utf-8", "replace")), len(body), most)
     said = operation.answer(status)
     described = said is not None and said.schema is not None
     result = ToolResult(
@@ -67,18 +66,14 @@ def result_of(
 
 
 def failure_of(status: int, retry_after: str, masked: str) -> ToolResult:
-    """`masked` is the body as text, without credentials."""
+    """Return a failure. `masked` is the body as text, without credentials."""
     text = "".join(c if c.isprintable() or c == "\n" else " " for c in masked).strip()[:ERROR_CHARACTERS]
     first = f"The API answered {status}"
     if 300 <= status < 400:
         first += " and sends callers elsewhere, which is not followed"
     elif retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 7:
         first += f"; try again in {counted(int(retry_after), 'second')}"
-    return failed(f"{first}: {text}" if text else f"{first}.")
-
-
-def failed(text: str) -> ToolResult:
-    return ToolResult(content=(TextContent(text=text),), is_error=True)
+    return failed_result(f"{first}: {text}" if text else f"{first}.")
 
 
 def field_paths(written: Sequence[str]) -> FieldPaths:
@@ -86,7 +81,7 @@ def field_paths(written: Sequence[str]) -> FieldPaths:
 
 
 def _only(value: Any, kept: FieldPaths) -> Any:
-    """Of an object the fields that are named; of a list, of each of its items. A path that leads nowhere keeps nothing."""
+    """Keep the fields of an object that are named; of a list, of each of its items. A path that leads nowhere keeps nothing."""
     if isinstance(value, list):
         return [_only(each, kept) for each in cast("list[Any]", value)]
     if not isinstance(value, dict):
@@ -106,7 +101,7 @@ def _only(value: Any, kept: FieldPaths) -> Any:
 def _sized(result: ToolResult, size: int, most: int) -> ToolResult:
     if size <= most:
         return result
-    return failed(
+    return failed_result(
         f"The call was made, and its answer has {size // 1024 + 1} KiB: more than {most // 1024} are not passed on."
         " Ask for less at once: for one page, a shorter time, fewer things."
     )

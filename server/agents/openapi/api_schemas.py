@@ -1,7 +1,7 @@
 """Schemas of an OpenAPI document as JSON Schema 2020-12 that stands by itself: what they refer to comes along as `$defs`.
 
-So a schema that refers to itself is no difficulty, and one that is used in many places is there once. What 3.0 writes in its own
-way (`nullable`, exclusive bounds that are true or false) is written as JSON Schema does. In a request there are no properties that
+So a schema that refers to itself is no difficulty, and one that is used in many places is there once. The dialect of 3.0
+(`nullable`, exclusive bounds that are true or false) is written as JSON Schema does. In a request there are no properties that
 are read only, in an answer none that are write only. Spec: OpenAPI 3.0.4 §4.7.24, 3.1.1 §4.8.24.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
+from server.agents.base.first_cycle import first_cycle
 from server.agents.openapi.openapi_document import ApiDocument, BadApi, pointer
 
 MAX_DEFINITIONS: Final = 1_000
@@ -52,24 +53,24 @@ class _Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemaWriter:
-    """Writes schemas of one document for one direction; each definition once, however many tools refer to it."""
+    """The writer of one document's schemas for one direction; each definition once, however many tools refer to it."""
 
     def __init__(self, document: ApiDocument, direction: Direction) -> None:
         self._document = document
         self._hidden = "readOnly" if direction == "request" else "writeOnly"
         self._names: dict[str, str] = {}  # of references
         self._taken: set[str] = set()
-        self._rest: list[
-            tuple[str, str]
-        ] = []  # named, and not written yet: they refer to each other in long chains
+        # Named, and not written yet: they refer to each other in long chains.
+        self._rest: list[tuple[str, str]] = []
         self._definitions: dict[str, _Definition] = {}
 
     def write(self, schema: object) -> Any:
-        """Without what it refers to. Raises `BadApi`."""
+        """Write a schema without what it refers to. Raises `BadApi`."""
         return self._write(schema, 0)
 
     def whole(self, written: Any, *, most: int) -> dict[str, Any]:
-        """A written schema with all that it refers to, as a document of its own of at most so many bytes. Raises `BadApi`."""
+        """Return a written schema with all that it refers to, as a document of its own of at most so many bytes. Raises
+        `BadApi`."""
         self._write_rest()
         root: dict[str, Any] = {"not": {}} if written is False else {} if written is True else written
         needed = self._needed(root, most)
@@ -126,8 +127,7 @@ class SchemaWriter:
             named = {"$ref": _HERE + self._define(reference)}
             if not self._document.since_31:
                 return named  # 3.0: what stands beside a reference is passed over
-            beside = self._keywords({key: value for key, value in table.items() if key != "$ref"}, depth)
-            return {**named, **beside}
+            return {**named, **self._keywords(_without_ref(table), depth)}
         return self._keywords(table, depth)
 
     def _define(self, reference: str) -> str:
@@ -188,23 +188,10 @@ class SchemaWriter:
 
 
 def _check_ends(definitions: Mapping[str, _Definition]) -> None:
-    """A schema that is what it refers to, and that is it again, could be checked for ever."""
-    done: set[str] = set()
-    for start in definitions:
-        trail = [(start, iter(definitions[start].in_place))] if start not in done else []
-        on_trail = {start}
-        while trail:
-            name, targets = trail[-1]
-            target = next(targets, None)
-            if target is None:
-                trail.pop()
-                on_trail.discard(name)
-                done.add(name)
-            elif target in on_trail:
-                raise BadApi(f"the schema {target[:80]!r} in it is defined by itself alone")
-            elif target not in done and target in definitions:
-                trail.append((target, iter(definitions[target].in_place)))
-                on_trail.add(target)
+    """Refuse a schema that is what it refers to, and that is it again: it could be checked for ever. Raises `BadApi`."""
+    looped = first_cycle({name: definition.in_place for name, definition in definitions.items()})
+    if looped is not None:
+        raise BadApi(f"the schema {looped[:80]!r} in it is defined by itself alone")
 
 
 def _references(schema: Any) -> Iterator[str]:
@@ -225,7 +212,7 @@ def _name_in(reference: str) -> str:
 
 
 def _in_place(schema: object) -> set[str]:
-    """The definitions that apply to the very value that this schema does."""
+    """Return the definitions that apply to the very value that this schema does."""
     found: set[str] = set()
     rest: list[object] = [schema]
     while rest:

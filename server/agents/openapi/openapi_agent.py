@@ -1,13 +1,13 @@
-"""An HTTP API as tools: the document is read when the server starts, and each call is one request to the one address that it has.
+"""An HTTP API as tools: the document is read when the server starts, and each call is one request to the one address that it
+has.
 
-A request is sent once. Redirects are not followed, cookies not kept, and nothing that a caller says chooses where it goes. The answers of
-an API are bounded, and told without our credentials.
+A request is sent once. Redirects are not followed, cookies not kept, and nothing that a caller says chooses where it goes. The
+answers of an API are bounded, and told without our credentials.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,10 +16,10 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 import trio
 
-from server.agents.base.agent_faults import TroubleWatch
+from server.agents.base.agent_faults import TroubleWatch, wall_clock
 from server.agents.base.backend import Announce, Millis, ToolCall, Trouble, Unreached
 from server.agents.chat.chat_endpoint import REACH_SECONDS
-from server.agents.openapi.api_answers import FieldPaths, failed, failure_of, field_paths, result_of
+from server.agents.openapi.api_answers import FieldPaths, failure_of, field_paths, result_of
 from server.agents.openapi.api_credentials import AskToken, Credentials, Where, ask_token, same_name
 from server.agents.openapi.api_requests import TARGET_CHARACTERS, PreparedRequest, Unsendable, prepare_request
 from server.agents.openapi.api_schemas import SchemaWriter
@@ -36,7 +36,7 @@ from server.lib.shortened import short_name
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
-from server.mcp.result_encoding import ToolResult
+from server.mcp.result_encoding import ToolResult, failed_result
 from server.settings.header_settings import read_headers
 from server.settings.secret_reference import SecretUnreadable, read_secret
 
@@ -46,10 +46,6 @@ READ_BYTES: Final = 4 * 1024 * 1024  # of an answer, before fields are left out 
 FETCH_SECONDS: Final = 30.0
 TOLD: Final = 10
 _ACCEPT: Final = "application/json, */*;q=0.5"
-
-
-def now_millis() -> Millis:
-    return time.time_ns() // 1_000_000
 
 
 class OpenApiBackend:
@@ -64,9 +60,9 @@ class OpenApiBackend:
         name: str,
         log: Logger,
         ask: AskToken = ask_token,
-        clock: Callable[[], Millis] = now_millis,
+        clock: Callable[[], Millis] = wall_clock,
     ) -> None:
-        """Prepare the back-end. `given` are the credentials with their references read, `name` is for the log."""
+        """Take the settings. `given` are the credentials with their references read, `name` is for the log."""
         self._config = config
         self._headers = [(key, value.reveal()) for key, value in headers.items()]
         self._given = given
@@ -82,7 +78,7 @@ class OpenApiBackend:
         self._base_path = "/"
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        """Read the document. Raise `BackendError` where it cannot be used."""
+        """Read the document. Raises `BackendError` where it cannot be used."""
         data = await self._document()
         try:
             await trio.to_thread.run_sync(self._open, data)
@@ -94,7 +90,7 @@ class OpenApiBackend:
         return [each.tool for each in self._tools.values()]
 
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        """Make one request. Raise `BackendError` where it could not be made."""
+        """Make one request. Raises `BackendError` where it could not be made."""
         offered = self._tools.get(call.tool)
         if offered is None:
             raise BackendError(f"the API has no tool {short_name(call.tool)}")
@@ -104,10 +100,10 @@ class OpenApiBackend:
             if result is None:  # a token of ours had ended, and the request was refused
                 result = await self._exchange(offered, call, deadline, last=True)
         except Unsendable as problem:
-            return failed(f"Invalid arguments.\n{problem}")
+            return failed_result(f"Invalid arguments.\n{problem}")
         except DeadlinePassed:
             self._watch.begins("it did not answer in time")
-            return failed(
+            return failed_result(
                 f"The API did not answer within {self._config.deadline_seconds:g} s. It may have done what was asked."
             )
         except NotConnected as problem:
@@ -115,7 +111,7 @@ class OpenApiBackend:
             raise Unreached(f"the API {problem}") from problem
         except FetchFailed as problem:
             self._watch.begins(f"it {problem}")
-            return failed(f"The API {problem}. It may have done what was asked.")
+            return failed_result(f"The API {problem}. It may have done what was asked.")
         assert result is not None
         return result
 
@@ -144,7 +140,7 @@ class OpenApiBackend:
     async def _exchange(
         self, offered: ApiTool, call: ToolCall, deadline: float, *, last: bool = False
     ) -> ToolResult | None:
-        """Return the result; None where the API does not take the token any more, and there can be another."""
+        """Make one request. Returns None where the API does not take the token any more, and there can be another."""
         operation = offered.operation
         request = prepare_request(operation, self._base_path, call.arguments)
         fetcher, credentials = self._fetcher, self._credentials
@@ -208,12 +204,12 @@ class OpenApiBackend:
                 return result
         except (ValueError, RecursionError):  # nested deeper than is looked
             pass
-        return failed("The call was made, and its answer is not what the API's document promises.")
+        return failed_result("The call was made, and its answer is not what the API's document promises.")
 
     # ── the document ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _document(self) -> bytes:
-        """Return the document that the settings mean. Raise `BackendError`."""
+        """Return the document. Raises `BackendError`."""
         config = self._config
         data = await (self._fetched() if config.remote else trio.to_thread.run_sync(self._read))
         digest = hashlib.sha256(data).hexdigest()
@@ -254,7 +250,7 @@ class OpenApiBackend:
         return Path(self._config.ca_file).expanduser() if self._config.ca_file else None
 
     def _open(self, data: bytes) -> None:
-        """Read tools from the document, in a thread: a large one takes seconds. Raise `BadApi` and `ValueError`."""
+        """Read the document, in a thread: a large one takes seconds. Raises `BadApi` and `ValueError`."""
         config = self._config
         document = read_document(data)
         base = config.base_url or document.base_url(config.document if config.remote else "")
@@ -336,7 +332,7 @@ def _refuse_our_names(request: PreparedRequest, ours: frozenset[tuple[Where, str
 
 
 def open_api(config: OpenApiConfig, *, name: str, log: Logger) -> OpenApiBackend:
-    """Return the back-end of an API. Raise `SecretUnreadable` for a credential or header that cannot be read or sent."""
+    """Open an API. Raises `SecretUnreadable` for a credential or header that cannot be read or sent."""
     given = {
         key: read_secret(value if isinstance(value, str) else value.client_secret)
         for key, value in config.credentials.items()

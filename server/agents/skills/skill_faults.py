@@ -1,4 +1,4 @@
-"""What is wrong with a `.3md` document as an agent: every fault, by the names that validators of the profile use.
+"""The faults of a `.3md` document as an agent: every one, by the names that validators of the profile use.
 
 An error breaks a MUST, a warning a SHOULD. Spec: agent3md/1 §5.
 """
@@ -6,11 +6,12 @@ An error breaks a MUST, a warning a SHOULD. Spec: agent3md/1 §5.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
 
+from server.agents.base.first_cycle import first_cycle
 from server.agents.skills.agent3md_profile import agent_name, csv, identity_of, inputs_of, is_identity, links
 from server.agents.skills.command_lines import binary, placeholders
 from server.agents.skills.planes import Bad3md, Plane, PlaneDocument, Position, read_3md
@@ -31,7 +32,7 @@ class SkillFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def faults_in(text: str) -> Sequence[SkillFault]:
-    """Errors first. A document that cannot be read has one fault."""
+    """Return the faults, errors first. A document that cannot be read has one."""
     try:
         document = read_3md(text)
     except Bad3md as problem:
@@ -85,33 +86,9 @@ def _links(planes: Sequence[Plane]) -> Iterator[SkillFault]:
                 message = f"[[z={z}]] links to a plane that does not exist"
                 yield SkillFault(rule="dead-link", message=message, z=plane.z)
         edges[plane.z] = [z for z in targets if z in there]
-    looped = _cycle(edges)
+    looped = first_cycle(edges)
     if looped is not None:
         yield SkillFault(rule="cycle", message="depends on itself, by way of its links", z=looped)
-
-
-def _cycle(edges: Mapping[Position, Sequence[Position]]) -> Position | None:
-    """A plane that can be reached from itself, if there is one. No recursion: links can be thousands deep."""
-    done: set[Position] = set()
-    for start in edges:
-        trail: list[tuple[Position, Iterator[Position]]] = []
-        on_trail: set[Position] = set()
-        if start not in done:
-            trail.append((start, iter(edges[start])))
-            on_trail.add(start)
-        while trail:
-            z, targets = trail[-1]
-            target = next(targets, None)
-            if target is None:
-                trail.pop()
-                on_trail.discard(z)
-                done.add(z)
-            elif target in on_trail:
-                return target
-            elif target not in done:
-                trail.append((target, iter(edges[target])))
-                on_trail.add(target)
-    return None
 
 
 def _entry(document: PlaneDocument) -> Iterator[SkillFault]:

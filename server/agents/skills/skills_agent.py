@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta
 
 from server.agents.base import file_watch
 from server.agents.base.backend import Announce, Completing, NoSuchResource, PromptGet, ResourceRead, ToolCall
-from server.agents.skills.skills_book import Skill, SkillBook, as_chain, as_prompt
+from server.agents.skills.skills_book import SkillBook, as_chain, as_prompt
 from server.agents.skills.skills_folder import MAX_FILES
 from server.agents.skills.skills_source import CannotOpenSkills, OpenedSkills, open_skills
 from server.lib.log.logger import Logger
@@ -37,7 +37,7 @@ from server.mcp.messages import (
     Tool,
     ToolAnnotations,
 )
-from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult, failed_result, text_result
 from server.mcp.skills_extension import ListedSkill
 
 # What clients are told they talk to, where a server is nothing but these skills (the founding system's own words).
@@ -51,10 +51,11 @@ FOLDER: Final = DOCUMENT | {"skills"}
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _INDENTED: Final = 2
+_NAMED: Final = {"name": "the name of the skill, as list_skills or route_skill gave it"}
 
 
 class SkillsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[server.agent]]` with `kind = "skills"`."""
+    """A table `[[server.agent]]` with `kind = "skills"`."""
 
     path: Annotated[
         str,
@@ -78,7 +79,7 @@ class SkillsBackend:
     """A `Backend`, a `LibraryBackend`, a `SkillLibrary` and `Active`. Raises `ValueError` for a document that cannot be used."""
 
     def __init__(self, config: SkillsConfig, *, name: str, log: Logger) -> None:
-        """`name` is for the log."""
+        """Read the document. `name` is for the log."""
         self._config = config
         self._name = name
         self._log = log
@@ -95,7 +96,7 @@ class SkillsBackend:
         return INTRODUCED.format(name=self._opened.book.name), INTRODUCED_VERSION
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        """Looks whether the document changes."""
+        """Look whether the document changes."""
         task_status.started()
         while self._config.reload:
             await file_watch.changed(self._known)
@@ -114,7 +115,7 @@ class SkillsBackend:
                     announce.resource(page.uri)
 
     def _look(self) -> file_watch.Stamps:
-        """Of a folder, all that is in it: a new file changes the folder that it is in."""
+        """Look at the document; of a folder, at all that is in it: a new file changes the folder that it is in."""
         inside = islice(self._path.rglob("*"), 2 * MAX_FILES) if self._path.is_dir() else ()
         return file_watch.look([str(self._path), *map(str, inside)])
 
@@ -143,12 +144,12 @@ class SkillsBackend:
             self._tool(
                 "get_skill",
                 "Read the instructions of one skill. Read one before you do what it is for, and no more than you need.",
-                {"name": "the name of the skill, as list_skills or route_skill gave it"},
+                _NAMED,
             ),
             self._tool(
                 "resolve_skill",
                 "Read the instructions of a skill together with those of every skill that it depends on.",
-                {"name": "the name of the skill, as list_skills or route_skill gave it"},
+                _NAMED,
             ),
         ]
 
@@ -172,7 +173,7 @@ class SkillsBackend:
         return tool(book, call.arguments)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     @property
     def furnished(self) -> frozenset[str]:
@@ -239,21 +240,21 @@ class SkillsBackend:
 
 def _list(book: SkillBook, arguments: Mapping[str, Any]) -> ToolResult:
     written = msgspec.json.format(msgspec.json.encode(book.catalogue()), indent=_INDENTED)
-    return _text(written.decode())
+    return text_result(written.decode())
 
 
 def _route(book: SkillBook, arguments: Mapping[str, Any]) -> ToolResult:
-    return _text("\n".join(map(str, book.route(arguments["text"]))) or "no skill matched")
+    return text_result("\n".join(map(str, book.route(arguments["text"]))) or "no skill matched")
 
 
 def _get(book: SkillBook, arguments: Mapping[str, Any]) -> ToolResult:
     skill = book.get(arguments["name"])
-    return _unknown(arguments["name"]) if skill is None else _text(skill.body)
+    return _unknown(arguments["name"]) if skill is None else text_result(skill.body)
 
 
 def _resolve(book: SkillBook, arguments: Mapping[str, Any]) -> ToolResult:
-    chain: Sequence[Skill] = book.resolve(arguments["name"])
-    return _text(as_chain(chain)) if chain else _unknown(arguments["name"])
+    chain = book.resolve(arguments["name"])
+    return text_result(as_chain(chain)) if chain else _unknown(arguments["name"])
 
 
 _ANSWERS: Final[Mapping[str, Callable[[SkillBook, Mapping[str, Any]], ToolResult]]] = MappingProxyType(
@@ -261,15 +262,11 @@ _ANSWERS: Final[Mapping[str, Callable[[SkillBook, Mapping[str, Any]], ToolResult
 )
 
 
-def _text(text: str) -> ToolResult:
-    return ToolResult(content=(TextContent(text=text),))
-
-
 def _unknown(name: str) -> ToolResult:
-    return ToolResult(content=(TextContent(text=f"unknown skill: {name[:200]}"),), is_error=True)
+    return failed_result(f"unknown skill: {name[:200]}")
 
 
 def _first_line(body: str) -> str:
-    """The first line of text that is no heading: what the skill is for."""
+    """Return the first line of text that is no heading: what the skill is for."""
     lines = (line.strip() for line in body.splitlines())
     return next((line[:300] for line in lines if line and not line.startswith("#")), "")
