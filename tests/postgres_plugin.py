@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.cluster.postgres.postgres_connection import POSTGRES
 from server.store import inline_store, sqlite
 from server.store.inline_store import InlineStore
@@ -19,6 +18,7 @@ from server.store.migrate import Migration
 from server.store.threaded_store import StoreLimits
 from server.store.transactions import JOB_SECONDS
 from tests.engine_under_test import UNDER_TEST, migrate_by_copy
+from tests.inline_postgres import open_inline_postgres_store
 from tests.postgres_server import TEMPLATE, Loans, PostgresServer, programs
 
 _KEPT = pytest.StashKey[PostgresServer]()

@@ -38,7 +38,7 @@ from server.cluster.workers.worker_process import Children
 from server.cluster.workers.worker_supervisor import Workers, WorkersCannotStart, WorkerSlot
 from server.lib.log.log_lines import Lines
 from server.lib.log.logger import Logger
-from server.lib.log.prometheus_text import MetricFamily, MetricSample
+from server.lib.log.prometheus_text import MetricFamily, family
 from server.run.listening_sockets import BoundPorts, open_ports
 from server.run.orphaned_processes import take_orphans
 from server.run.process_signals import heed_signals
@@ -224,30 +224,22 @@ class Parent:
     def _figures(self) -> list[MetricFamily]:
         """Return what only the parent counts."""
         return [
-            _figure(
+            family(
                 "ostiary_workers", "gauge", "Processes that serve", [({}, float(len(self._workers.serving)))]
             ),
-            _figure(
+            family(
                 "ostiary_worker_restarts_total",
                 "counter",
                 "Times that a process that serves had ended, and was started again",
                 [({"worker": str(seen.worker)}, float(seen.restarts)) for seen in self._workers.seen],
             ),
-            _figure(
+            family(
                 "ostiary_control_accept_errors_total",
                 "counter",
                 "Times that no connection to the admin socket could be accepted",
                 [({}, float(self._counters.accept_errors))],
             ),
         ]
-
-
-def _figure(
-    name: str, kind: str, help_text: str, samples: list[tuple[dict[str, str], float]]
-) -> MetricFamily:
-    return MetricFamily(
-        name, kind, help_text, [MetricSample(name, labels, value) for labels, value in samples]
-    )
 
 
 def _now_millis() -> int:

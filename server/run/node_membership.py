@@ -1,6 +1,5 @@
-"""This process among those on its database: it says that it lives, and hears who does not any more (`store/node_rows.py`).
-
-Where the rows are in a file it is alone, and says so once.
+"""The membership of this process among those on its database: it says that it lives, and hears who does not any more
+(`store/node_rows.py`). Where the rows are in a file it is alone, and says so once.
 """
 
 from __future__ import annotations
@@ -69,39 +68,34 @@ class Membership:
         return tuple(node for node in self.alive if node.boot_id != self.node.boot_id)
 
     def told(self) -> Mapping[str, Any]:
-        """For whoever is at the machine."""
+        """Return the node and the others, for whoever is at the machine."""
         return {
             "name": self.node.name,
             "address": self.node.address,
             "boot_id": self.node.boot_id,
             "lapsed": self.lapsed,
             "others": [
-                {
-                    "name": node.name,
-                    "address": node.address,
-                    "version": node.version,
-                    "started_at": node.started_at,
-                }
+                {name: getattr(node, name) for name in ("name", "address", "version", "started_at")}
                 for node in self.others
             ],
         }
 
     def words(self) -> str:
-        """ "" where nobody else could be there."""
+        """Return the note for /readyz; "" where nobody else could be there."""
         if self.alone:
             return ""
         count = len(self.others)
         return f"node {self.node.name}, {count} other{'' if count == 1 else 's'} alive"
 
     async def enter(self) -> None:
-        """Raises `StoreError`."""
+        """Enter. Raises `StoreError`."""
         asked_at = self._clock()
         job = node_rows.enter_alone if self.alone else node_rows.enter
         self.alive = (await self._store.write(partial(job, node=self.node))).alive
         self._said_at = asked_at
 
     async def run(self, *, sleep: Callable[[float], Awaitable[None]] = trio.sleep) -> None:
-        """Until cancelled."""
+        """Say that this process lives, until cancelled."""
         if self.alone:
             return
         async with trio.open_nursery() as nursery:
@@ -160,7 +154,7 @@ class Membership:
         self._hear(found)
 
     async def leave(self, goodbye: Callable[[StoreDb], None] | None = None) -> None:
-        """What it could not give back is the others' at once. `goodbye` is a job, of the same transaction."""
+        """Leave: what could not be given back is the others' at once. `goodbye` is a job of the same transaction."""
 
         def job(db: StoreDb) -> None:
             node_rows.leave(db, self.node)
@@ -189,7 +183,7 @@ class Membership:
             listener()
 
     def _look_at_clock(self, theirs: int, before: int, after: int) -> None:
-        """Of the database server; this one's was read before and after it."""
+        """Compare the clock of the database server with this one's, read before and after it."""
         off = max(before - theirs, theirs - after)
         self.clock_off_seconds = max(0, off) / 1000
         if off > CLOCK_DIFFERS_MILLIS and not self._clock_differs:
@@ -219,7 +213,7 @@ class Membership:
 
 
 def this_node(boot_id: str, data_dir: Path, *, address: str, worker: int = 0) -> MemberNode:
-    """`worker`: its number, where this is one of several processes that have the directory together."""
+    """Return this process as a node. `worker` is its number, where several processes share the directory."""
     return MemberNode(
         boot_id=boot_id,
         name=f"{os.uname().nodename}:{os.getpid()}",
@@ -233,8 +227,10 @@ def this_node(boot_id: str, data_dir: Path, *, address: str, worker: int = 0) ->
 
 
 def home_of(data_dir: Path, worker: int = 0) -> str:
-    """The same for the same directory until the machine is started again, and for no other: whoever has its lock knows that nobody else is
-    at work there, and whoever is a worker of that number that no other is."""
+    """Return a text for a directory, and a worker's number in it, which is another after the machine was started again.
+
+    The holder of the lock knows that nobody else is at work there, and a worker that nobody else has its number.
+    """
     try:
         boot = _KERNEL_BOOT.read_text("ascii").strip()
     except OSError:  # not Linux: then nobody is known to be gone before their time is over

@@ -20,7 +20,7 @@ _CUMULATIVE: Final = 2
 
 
 class Reporter(msgspec.Struct, frozen=True, kw_only=True):
-    """Who says it."""
+    """The process that reports."""
 
     service: str
     instance: str
@@ -91,7 +91,7 @@ def _span(span: Span) -> dict[str, Any]:
 
 
 def metrics(resource: Reporter, counted: Metrics, *, since: int, now: int) -> bytes:
-    """All of them, summed up from the start of the process. `since` and `now`: nanoseconds since 1970."""
+    """Return all counts, summed up from the start of the process. `since` and `now`: nanoseconds since 1970."""
     times = {"startTimeUnixNano": str(since), "timeUnixNano": str(now)}
     return msgspec.json.encode(
         {
@@ -146,14 +146,9 @@ def _metrics(counted: Metrics, times: Mapping[str, str]) -> Iterator[dict[str, A
             ],
         },
     }
-    for kind, name, description, read in counted.read:
+    for kind, name, description, found in counted.readings():
         shape = _sum if kind == "counter" else _gauge
-        yield shape(name, description, [_number(times, {}, read())])
-    for kind, name, description, label, read_all in counted.read_by_label:
-        shape = _sum if kind == "counter" else _gauge
-        yield shape(
-            name, description, (_number(times, {label: value}, count) for value, count in read_all().items())
-        )
+        yield shape(name, description, (_number(times, labels, value) for labels, value in found))
 
 
 def _number(times: Mapping[str, str], labels: Mapping[str, str], value: float) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from shell import Terminal
 from server.cli.doctor.doctor_postgres import steps_of_server, steps_without_server
 from server.client.check_step import CheckStep
 from server.cluster.postgres import postgres_session
-from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
 from server.cluster.postgres.postgres_look import DatabaseSeen, look
 from server.cluster.postgres.postgres_schema import bring_up
@@ -35,6 +34,7 @@ from server.store.jobs import StoreDb
 from server.store.migrate import packaged_migrations
 from server.store.move_marks import CopiedAway, CopiedHere
 from server.store.node_rows import MemberNode, NodeSaid
+from tests.inline_postgres import open_inline_postgres_store
 from tests.made_certificates import Authority
 from tests.postgres_pooler import pooler
 from tests.postgres_server import USER, PostgresServer, programs

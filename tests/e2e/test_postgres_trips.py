@@ -19,13 +19,14 @@ from auth.grants import login_records
 from auth.identity import Identity
 from auth.values.database import AuditEntry
 from auth.values.identity_model import REFRESH_TOKEN
-from server.cluster.postgres.postgres import open_inline_postgres_store, open_postgres_store
+from server.cluster.postgres.postgres import open_postgres_store
 from server.payments.seller.priced_call import Served
 from server.store.call_records import call_rows
 from server.store.call_records.call_book import CallBook
 from server.store.jobs import StoreDb
 from server.store.threaded_store import StoreLimits
 from tests.auth.identity_fakes import START, logged_in, open_identity, post
+from tests.inline_postgres import open_inline_postgres_store
 from tests.payments.seller.open_till import a_call, an_offer, till_on
 from tests.payments.seller.till_fakes import NOW
 from tests.postgres_server import PostgresServer

@@ -14,7 +14,6 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.lib.log.metrics import Metrics
 from server.run.node_membership import Membership, this_node
 from server.run.node_message_loop import NodeMessageLoop
@@ -23,6 +22,7 @@ from server.store.jobs import JobTooSlow, StoreDb
 from server.store.node_messages import node_message_rows
 from server.store.node_messages.node_messages import NodeMessage
 from server.store.node_rows import NodeSaid
+from tests.inline_postgres import open_inline_postgres_store
 from tests.store.node_messages.neighbours import KEY, NOW
 
 

@@ -7,12 +7,13 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from server.cluster.postgres.postgres import open_inline_postgres_store, open_postgres_store
+from server.cluster.postgres.postgres import open_postgres_store
 from server.store.inline_store import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
 from server.store.sqlite import open_store
 from server.store.threaded_store import StoreLimits, ThreadedStore
 from server.store.transactions import JOB_SECONDS
+from tests.inline_postgres import open_inline_postgres_store
 
 NOW: Final = 1_800_000_000_000
 

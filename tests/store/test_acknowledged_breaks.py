@@ -13,12 +13,12 @@ from auth.values.database import AuditEntry
 from server.admin.audit_commands import AuditAdmin
 from server.admin.control import CommandRefused
 from server.admin.ledger_commands import LedgerCommands
-from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.store import keyfile, meta_rows
 from server.store.acknowledged_breaks import MOST_GAPS
 from server.store.jobs import Position, StoreDb
 from server.store.maintenance import sweep
 from server.store.retention import Retention
+from tests.inline_postgres import open_inline_postgres_store
 
 KEY, LEDGER_KEY = b"of the trail", b"of the ledger"
 BY, NOTE = "local:0", "ticket 7"

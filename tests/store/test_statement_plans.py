@@ -18,7 +18,7 @@ from auth.administration import login_listing
 from auth.grants import login_records
 from auth.grants.token_request import REFRESH_EPOCH
 from server.admin.store_status import counted
-from server.cluster.postgres.placeholders import numbered
+from server.cluster.postgres.postgres_transaction import numbered
 from server.store.migrate import migrate, packaged_migrations
 from server.store.sqlite_connect import connect_writer
 

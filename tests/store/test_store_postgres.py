@@ -12,10 +12,10 @@ import pytest
 import trio
 from store_engines import NOW, keys, put
 
-from server.cluster.postgres.placeholders import numbered
 from server.cluster.postgres.postgres import open_postgres_store
 from server.cluster.postgres.postgres_connection import BEGIN_WRITE, PostgresAccess, PostgresConnection
 from server.cluster.postgres.postgres_errors import PostgresRefused
+from server.cluster.postgres.postgres_transaction import numbered
 from server.store.jobs import (
     CannotOpen,
     Change,

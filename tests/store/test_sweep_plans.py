@@ -12,13 +12,13 @@ from typing import Any, Final, cast
 import pytest
 from store_engines import NOW
 
-from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.store import reaping
 from server.store.inline_store import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
 from server.store.maintenance import AT_ONCE, sweep
 from server.store.retention import SWEPT, Retention
 from tests.cluster.moving.filled import fill
+from tests.inline_postgres import open_inline_postgres_store
 
 # Few rows, whatever happens: bounded by the settings, by hand, or by how often keys change.
 SMALL: Final = frozenset(

@@ -12,13 +12,13 @@ from typing import Any, Final
 import pytest
 from store_engines import NOW
 
-from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
 from server.cluster.postgres.postgres_schema import bring_up
 from server.store.inline_store import InlineStore, open_inline_store
 from server.store.jobs import NewerSchema, StoreDb
 from server.store.migrate import Migration, migrate, oldest_served, packaged_migrations
 from tests.cluster.moving.filled import fill
+from tests.inline_postgres import open_inline_postgres_store
 from tests.postgres_server import PostgresServer
 
 NOW_KNOWN: Final = packaged_migrations()

@@ -16,7 +16,6 @@ from server.cluster.postgres.postgres_schema import bring_up
 from server.cluster.postgres.postgres_session import NOT_DURABLE
 from server.store.change_feed import ChangeFeed
 from server.store.change_rows import newest_change
-from server.store.inline_store import InlineStore
 from server.store.migrate import Migration, packaged_migrations
 from server.store.remote_changes import RemoteChanges
 from server.store.threaded_store import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
@@ -42,28 +41,6 @@ async def open_postgres_store(
         if not access.outage.is_durable:
             store.health.warning = NOT_DURABLE
         yield store
-
-
-@asynccontextmanager
-async def open_inline_postgres_store(
-    parameters: Mapping[str, str],
-    *,
-    clock: Callable[[], int],
-    migrations: Sequence[Migration] | None = None,
-    limits: StoreLimits = DEFAULT_LIMITS,
-) -> AsyncGenerator[InlineStore]:
-    """The same without threads, as `server/store/inline_store.py`."""
-    access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
-    connection = PostgresConnection(access, writes=True)
-    try:
-        bring_up(connection, packaged_migrations() if migrations is None else migrations, now=clock())
-        store = InlineStore(connection, clock=clock, job_seconds=limits.job_seconds, engine=POSTGRES)
-        try:
-            yield store
-        finally:
-            store.close()
-    finally:
-        connection.close()
 
 
 def _open(

@@ -1,17 +1,20 @@
-"""What a transaction on PostgreSQL is sent, and what of it goes together.
+"""The trips of a transaction on PostgreSQL: what is sent, and what of it goes together.
 
-A trip to the server and back costs more than what it does there. So whatever nobody waits for goes along with what somebody does wait for:
-a transaction begins with its first statement, a savepoint with the first of its job, what is put in and needs no answer (`later`) with the
-next one or the commit. What is found out late is as if it had been found out in time: nobody was told of anything, and the transaction is
+A trip to the server and back costs more than the work there. So whatever nobody waits for goes along with something that is waited for:
+a transaction begins with its first statement, a savepoint with the first of its job, an insert without an answer (`later`) goes with the
+next one or the commit. A failure that is found late counts as one found in time: nobody was told of anything, and the transaction is
 lost.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from itertools import count
 from typing import Any, Final
 
 import psycopg
@@ -20,7 +23,6 @@ from psycopg.generators import execute
 from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from server.cluster.postgres.placeholders import numbered
 from server.cluster.postgres.postgres_errors import STANDS_BY, PostgresRefused, refused_by_standby
 from server.cluster.postgres.postgres_trips import PostgresTrips, Statement, TripFailed
 from server.cluster.postgres.postgres_values import PostgresCursor, names_of
@@ -47,6 +49,13 @@ _ROLL_BACK: Final = Statement(b"ROLLBACK")
 _COMMIT: Final = Statement(b"COMMIT")
 # Fails where another number of rows than one is touched.
 _ONE_ROW: Final = "WITH touched AS ({sql} RETURNING 1) SELECT 1 / (count(*) = 1)::int FROM touched"
+# They are constants of the program.
+_STATEMENTS_KNOWN: Final = 1024
+# What may hold a question mark that is none of ours: texts, quoted names, comments. Then what is put in another way.
+_PIECES: Final = re.compile(
+    r"""('(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/) | \? | \binstr(?=\()""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
 class Foreseen:
@@ -91,15 +100,15 @@ class PostgresTransactions(ABC):
     @property
     @abstractmethod
     def is_replaced(self) -> bool:
-        """Whoever answers there is not the database any more."""
+        """Return whether the server that answers is not the database any more."""
 
     @abstractmethod
     def _reconnect(self) -> None:
-        """Raises `PostgresRefused`."""
+        """Connect again. Raises `PostgresRefused`."""
 
     @abstractmethod
     def _refused(self, error: psycopg.Error) -> PostgresRefused:
-        """In our words; the connection is closed if it is of no use any more."""
+        """Return an error in our words; a connection of no more use is closed."""
 
     @property
     def in_transaction(self) -> bool:
@@ -124,17 +133,17 @@ class PostgresTransactions(ABC):
         return PostgresCursor(self._trips, result, description)
 
     def later(self, sql: str, parameters: Sequence[Any]) -> None:
-        """With the next that is waited for. That it failed is the failure of the job, if it goes on, else of the transaction."""
+        """Run with the next statement that is waited for. A failure is the job's, if that goes on, else the transaction's."""
         self._put_off.append(self._stated(sql, parameters))
         self._forget_foreseen()
 
     def foresee(self, sql: str, parameters: Sequence[Any], *, lasting: bool = False) -> None:
-        """It goes along with the next; whoever asks for it then has the answer at once."""
+        """Ask along with the next statement; whoever asks then has the answer at once."""
         statement = self._stated(sql, parameters)
         self._foreseen[sql] = Foreseen(tuple(parameters), statement, lasting=lasting)
 
     def one_row_later(self, sql: str, parameters: Sequence[Any]) -> None:
-        """The same for what touches exactly one row: if it does not, nothing of the transaction may stay."""
+        """Run later a statement that must touch exactly one row: else nothing of the transaction may stay."""
         self.later(_ONE_ROW.format(sql=sql), parameters)
         self._put_off[-1].touches_one_row = True
 
@@ -147,7 +156,7 @@ class PostgresTransactions(ABC):
         self._saved = False
 
     def _foresaid(self, sql: str, parameters: Sequence[Any]) -> PGresult | None:
-        """Once: it may be another the next time."""
+        """Take a foreseen answer, once: another time it may differ."""
         found = self._foreseen.get(sql)
         if found is None or found.parameters != tuple(parameters):
             return None
@@ -167,7 +176,7 @@ class PostgresTransactions(ABC):
             raise self._refused(error) from None
 
     def _go(self, *statements: Statement) -> Sequence[PGresult]:
-        """What came of these, with all that was put off before them."""
+        """Send statements with all that was put off, and return what came of them."""
         foreseen = [each for each in self._foreseen.values() if each.outcome is None]
         whole = (*self._put_off, *statements, *(each.statement for each in foreseen))
         beginning, self._put_off, self._beginning = self._beginning, [], 0
@@ -184,7 +193,7 @@ class PostgresTransactions(ABC):
         return outcomes[own - len(statements) : own]
 
     def _go_first(self, whole: Sequence[Statement], beginning: int) -> Sequence[PGresult]:
-        """The connection may have been lost since it was used last, of which nobody was told. Until there is an answer nothing was done."""
+        """Make the first trip. The connection may have been lost unnoticed: until there is an answer nothing was done."""
         asked, refused = time.monotonic(), None
         try:
             try:
@@ -211,7 +220,7 @@ class PostgresTransactions(ABC):
     def _refused_at_first(
         self, failed: TripFailed, whole: Sequence[Statement], beginning: int
     ) -> tuple[PostgresRefused | None, PostgresRefused]:
-        """Twice if the transaction did not even begin."""
+        """Return why a first trip was refused; tried twice if the transaction did not even begin."""
         trouble = self._found(failed, whole)
         if failed.at >= beginning and not self._connection.closed:
             return None, trouble
@@ -228,7 +237,7 @@ class PostgresTransactions(ABC):
         return trouble, trouble
 
     def _too_late(self) -> PostgresRefused:
-        """A process that stood still for so long (its machine was moved, say) has lost its turn and its connection, and the job is not at fault."""
+        """Return the loss of a process that stood still too long (its machine was moved, say): no fault of the job."""
         with suppress(psycopg.Error):
             for _ in range(_LAST_WORDS):  # why it was ended, and then its end
                 self._connection.pgconn.consume_input()
@@ -240,7 +249,7 @@ class PostgresTransactions(ABC):
         )
 
     def _found(self, failed: TripFailed, whole: Sequence[Statement]) -> PostgresRefused:
-        """Why a trip failed, to whoever made it. What a job before left to be found out now is the loss of the transaction."""
+        """Return why a trip failed. A failure that a job before left to be found now is the loss of the transaction."""
         trouble = self._refused(failed.error)
         # PostgreSQL names the function that refused; what speaks in its place, in between, may not know how far it came.
         if failed.at >= 0 and _COMMIT in whole[failed.at + 1 :] and failed.error.diag.source_function:
@@ -251,7 +260,7 @@ class PostgresTransactions(ABC):
         return PostgresRefused(Collided, "") if missed or _SAVE in whole[failed.at :] else trouble
 
     def _settle(self) -> None:
-        """Nothing is put off any more, and nothing under way."""
+        """Leave nothing put off, and nothing under way."""
         self._foreseen.clear()
         if self._put_off:
             self._go()
@@ -310,7 +319,7 @@ class PostgresTransactions(ABC):
         )
 
     def _roll_back(self) -> None:
-        """Nobody waits for it: without its connection a transaction is rolled back as well."""
+        """End the transaction without waiting: a lost connection rolls it back as well."""
         begun, self._put_off, self._beginning, self._saved = not self._beginning, [], 0, False
         if not begun:
             return
@@ -320,7 +329,7 @@ class PostgresTransactions(ABC):
             self._connection.close()
 
     def _plain(self, sql: str) -> None:
-        """Without parameters, rows and preparation. The first that is refused counts: why a connection was ended is said before its end."""
+        """Run SQL without parameters, rows and preparation. The first refusal counts: a server says why before it ends a connection."""
         self._settle()
         try:
             self._connection.pgconn.send_query(sql.encode())
@@ -337,3 +346,16 @@ def _nobody(seconds: float, refused: Exception | None) -> None:
 
 def _parts(how: str) -> list[Statement]:
     return [_COMMIT if each == "COMMIT" else Statement(each.encode()) for each in how.split("; ")]
+
+
+@lru_cache(maxsize=_STATEMENTS_KNOWN)
+def numbered(sql: str) -> bytes:
+    """Return a statement of a job as PostgreSQL has it: with numbered parameters, and its name for the function called otherwise."""
+    number = count(1)
+
+    def spelled(match: re.Match[str]) -> str:
+        if match[0] == "?":
+            return f"${next(number)}"
+        return match[1] or "strpos"
+
+    return _PIECES.sub(spelled, sql).encode()

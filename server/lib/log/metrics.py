@@ -5,7 +5,7 @@ reads is made when it asks (prometheus_text.py). Labels are from closed sets: no
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 OTHER: Final = "other"  # the route of whatever has none of its own
@@ -36,8 +36,10 @@ class Metrics:
         ] = []
 
     def counting_requests(self, routes: Mapping[str, str]) -> Callable[[str, int], None]:
-        """What the router calls with the path and status of each request: one function, because there is one call of it for
-        every request. Paths that are not in `routes` are counted together."""
+        """Return the one function that the router calls with path and status of every request.
+
+        Paths that are not in `routes` are counted together.
+        """
         requests, route_of = self.requests, routes.get
 
         def request_answered(path: str, status: int) -> None:
@@ -56,19 +58,26 @@ class Metrics:
         durations.total += seconds
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """A value that is read when it is asked for."""
+        """Add a value that is read when it is asked for."""
         self.read.append(("gauge", name, help_text, read))
 
     def counter(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """The same, for one that only grows."""
+        """Add a value that only grows, read when it is asked for."""
         self.read.append(("counter", name, help_text, read))
 
     def counters(
         self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]]
     ) -> None:
-        """Several of them, told apart by the values of one label."""
+        """Add several counters, told apart by the values of one label."""
         self.read_by_label.append(("counter", name, help_text, label, read))
 
     def gauges(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]]) -> None:
-        """Values that are read when they are asked for, told apart likewise."""
+        """Add values that are read when they are asked for, told apart by the values of one label."""
         self.read_by_label.append(("gauge", name, help_text, label, read))
+
+    def readings(self) -> Iterator[tuple[str, str, str, Iterable[tuple[dict[str, str], float]]]]:
+        """Yield kind, name, help and labelled values of all that is read when it is asked for."""
+        for kind, name, help_text, read in self.read:
+            yield kind, name, help_text, [({}, read())]
+        for kind, name, help_text, label, read_all in self.read_by_label:
+            yield kind, name, help_text, (({label: value}, count) for value, count in read_all().items())

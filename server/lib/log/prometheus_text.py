@@ -1,5 +1,5 @@
-"""What was counted, in Prometheus's words (the text format, 0.0.4): a family is its help, its type and its samples, and the labels
-of a sample stand in the order of their names.
+"""The counts in Prometheus's text format (0.0.4): a family is its help, its type and its samples. The labels of a sample stand in the
+order of their names.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
@@ -37,7 +37,7 @@ def render(families: Iterable[MetricFamily]) -> bytes:
 
 
 def merged(of_workers: Mapping[int, Iterable[MetricFamily]]) -> list[MetricFamily]:
-    """Those of several processes together, each sample with the number of its worker: `sum without (worker)` is the whole."""
+    """Merge the families of several processes, each sample with its worker's number: `sum without (worker)` is the whole."""
     found: dict[str, MetricFamily] = {}
     for number, families in of_workers.items():
         for family in families:
@@ -54,8 +54,8 @@ def families_of(metrics: Metrics) -> list[MetricFamily]:
 
 
 def _families(metrics: Metrics) -> Iterator[MetricFamily]:
-    yield _family("ostiary_info", "gauge", "The running version", [({"version": metrics.version}, 1)])
-    yield _family(
+    yield family("ostiary_info", "gauge", "The running version", [({"version": metrics.version}, 1)])
+    yield family(
         "ostiary_http_requests_total",
         "counter",
         "Requests answered",
@@ -64,7 +64,7 @@ def _families(metrics: Metrics) -> Iterator[MetricFamily]:
             for (route, status), count in metrics.requests.items()
         ),
     )
-    yield _family(
+    yield family(
         "ostiary_tool_calls_total",
         "counter",
         "Tool calls ended",
@@ -73,27 +73,20 @@ def _families(metrics: Metrics) -> Iterator[MetricFamily]:
             for (server, tool, outcome), count in metrics.calls.items()
         ),
     )
-    durations = _family("ostiary_tool_call_seconds", "histogram", "How long tool calls took")
+    durations = family("ostiary_tool_call_seconds", "histogram", "How long tool calls took")
     for (server, tool), found in metrics.durations.items():
         labels = {"server": server, "tool": tool}
         durations.samples.extend(_histogram("ostiary_tool_call_seconds", labels, found.buckets, found.total))
     yield durations
-    for kind, name, help_text, read in metrics.read:
-        yield _family(_full(kind, name), kind, help_text, [({}, read())])
-    for kind, name, help_text, label, read_all in metrics.read_by_label:
-        yield _family(
-            _full(kind, name),
-            kind,
-            help_text,
-            (({label: value}, count) for value, count in read_all().items()),
-        )
+    for kind, name, help_text, samples in metrics.readings():
+        yield family(_full(kind, name), kind, help_text, samples)
 
 
 def _full(kind: str, name: str) -> str:
     return f"ostiary_{name}" if kind == "gauge" else f"ostiary_{name}_total"
 
 
-def _family(
+def family(
     name: str, kind: str, help_text: str, samples: Iterable[tuple[dict[str, str], float]] = ()
 ) -> MetricFamily:
     return MetricFamily(
@@ -104,7 +97,7 @@ def _family(
 def _histogram(
     name: str, labels: dict[str, str], buckets: Iterable[int], total: float
 ) -> Iterator[MetricSample]:
-    """Each bucket counts what the ones before it count, too; the last is the count of all."""
+    """Yield the samples of a histogram. Each bucket counts what the ones before it count, too; the last counts all."""
     counts = list(accumulate(buckets))
     for bound, count in zip(_BOUNDS, counts, strict=True):
         yield MetricSample(f"{name}_bucket", {"le": bound, **labels}, count)

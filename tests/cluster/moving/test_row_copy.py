@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from server.cluster.moving.opened_stores import OpenedEnds, StorePlace, opened
 from server.cluster.moving.row_copy import Copied, CopyKeys, CopyRefused, CopyStep, StoreCopy
-from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
 from server.store import move_marks
 from server.store.chains import Break
@@ -26,6 +25,7 @@ from server.store.jobs import CannotOpen, ForeignDatabase, NewerSchema, StoreDb
 from server.store.migrate import packaged_migrations
 from server.store.move_marks import StoreMoved
 from tests.cluster.moving.filled import FINGERPRINT, LEDGER_KEY, NOW, TABLES, TRAIL_KEY, fill
+from tests.inline_postgres import open_inline_postgres_store
 from tests.postgres_server import PostgresServer
 
 MIGRATIONS: Final = packaged_migrations()
