@@ -211,7 +211,7 @@ async def serve(
                         steering = Steering(
                             draining=draining,
                             everything=serving,
-                            renew=_nothing if certificate is None else certificate.reload,
+                            renew=(lambda: None) if certificate is None else certificate.reload,
                             reloading=reloading,
                         )
                         await background.start(place.heed, steering, log)
@@ -534,7 +534,3 @@ async def _claim_link(services: Services) -> str | None:
 
     issuer = services.identity.parts.site.issuer
     return await make_claim_link(services.store, issuer, by="local:start", now=now_millis())
-
-
-def _nothing() -> None:
-    pass

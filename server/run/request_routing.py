@@ -87,16 +87,13 @@ def lazy_pages(
 
 def public_router(services: Services, pages: LazyPages) -> Router:
     """Route `/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app."""
-    resolved, config, issuer = (
-        services.resolved,
-        services.resolved.config,
-        services.identity.parts.site.issuer,
-    )
+    resolved, issuer = services.resolved, services.identity.parts.site.issuer
+    config, (scheme, _, host) = resolved.config, issuer.partition("://")
     door = allowed_hosts.Guard(
         hosts=frozenset(
             name
-            for host in (_host(issuer), *config.allowed_hosts)
-            if (name := allowed_hosts.authority(host.encode(), _scheme(issuer)))
+            for each in (host, *config.allowed_hosts)
+            if (name := allowed_hosts.authority(each.encode(), scheme))
         ),
         # The issuer's own pages always: a proxy that does not say it is https must not lock them out.
         origins=frozenset(
@@ -436,11 +433,3 @@ def _answer_for(
         return fallback_answers.nothing_here(request, entropy=secrets.token_bytes)
 
     return answer
-
-
-def _scheme(issuer: str) -> str:
-    return issuer.partition("://")[0]
-
-
-def _host(issuer: str) -> str:
-    return issuer.partition("://")[2]

@@ -22,7 +22,7 @@ _OF_THE_TERMINAL: Final = ("tokens.json", "servers.json", "wallet.json", "wallet
 
 
 class KeptPaths(msgspec.Struct, frozen=True):
-    """What programs may not open, and what they may read and not change. More may come; some may not exist."""
+    """The paths that programs may not open, and those that they may only read. More may come; some may not exist."""
 
     closed: set[Path] = msgspec.field(default_factory=set[Path])
     read_only: set[Path] = msgspec.field(default_factory=set[Path])
@@ -59,8 +59,10 @@ def _closed_paths(resolved: Resolved) -> set[Path]:
 
 
 def _read_only_paths(resolved: Resolved) -> set[Path]:
-    """Whoever changes one of these decides instead of the owner, or in the server itself: hooks and what they run, agents that run inside, mocks,
-    skills, descriptions of APIs. Agents that are programs keep their own files in their folders, and may."""
+    """Return the files by which somebody else would decide, or act in the server: hooks, agents that run inside, mocks, skills, APIs.
+
+    Agents that are programs keep their own files in their folders, and may.
+    """
     found = {
         Path(each).expanduser()
         for each in (resolved.config.tls_certificate, resolved.config.store_ca)
@@ -78,7 +80,7 @@ def _read_only_paths(resolved: Resolved) -> set[Path]:
 
 
 def _code_of(words: Sequence[str], folder: Path) -> Iterator[Path]:
-    """Yield the program, if it is named by a path, and a script that an interpreter is given. What the system has installed is the system's."""
+    """Yield the program, if it is named by a path, and a script that an interpreter is given. Installed programs are the system's."""
     for place, word in enumerate(words):
         path = Path(word).expanduser()
         code = "/" in word if place == 0 else path.suffix in _SCRIPTS
@@ -110,8 +112,8 @@ def _references(written: object) -> Iterator[str]:
             yield from _references(each)
 
 
-class ProgramNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """What an owner should know of the programs that the settings start: a sentence, and what to do."""
+class ProgramNotice(msgspec.Struct, frozen=True):
+    """A sentence for an owner about the programs that the settings start, and what to do."""
 
     words: str
     hint: str
@@ -120,87 +122,68 @@ class ProgramNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 def program_notices(resolved: Resolved) -> list[ProgramNotice]:
     """Return what cannot be kept from programs here, and what they cannot do because of what is kept from them."""
-    shared = _shared_notices(resolved)
+    return [*_shared_notices(resolved), *_confinement_notices(resolved)]
+
+
+def _confinement_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
     started = [agent for server in resolved.servers for agent in _started(server)]
     if not started:
-        return shared
+        return
     from server.lib.landlock import ForbiddenPaths, landlock_abi
 
     if not landlock_abi():
-        return [
-            *shared,
-            ProgramNotice(
-                words="this system has no Landlock: programs that the server starts can open its data directory, keys and settings",
-                hint="start only programs that you trust, or run the server and them as different users",
-                grave=True,
-            ),
-        ]
-    found = shared
+        yield ProgramNotice(
+            "this system has no Landlock: programs that the server starts can open its data directory, keys and settings",
+            "start only programs that you trust, or run the server and them as different users",
+            grave=True,
+        )
+        return
+    confined = [agent for agent in started if not getattr(agent, "unconfined", False)]
     if loose := sorted({_named(agent) for agent in started if getattr(agent, "unconfined", False)}):
-        found.append(
-            ProgramNotice(
-                words=f"unconfined programs can open the server's data directory, keys and settings: {', '.join(loose)}",
-                hint="leave out unconfined for what is not your own",
-                grave=True,
-            )
+        yield ProgramNotice(
+            f"unconfined programs can open the server's data directory, keys and settings: {', '.join(loose)}",
+            "leave out unconfined for what is not your own",
+            grave=True,
         )
     kept = kept_out_paths(resolved)
     forbidden = ForbiddenPaths(kept.closed, kept.read_only)
-    folders = {
-        folder for agent in started if not getattr(agent, "unconfined", False) for folder in _folders(agent)
-    }
-    working = {
-        os.path.realpath(_runs_in(agent)) for agent in started if not getattr(agent, "unconfined", False)
-    }
+    folders = {folder for agent in confined for folder in _folders(agent)}
+    working = {os.path.realpath(_runs_in(agent)) for agent in confined}
     closed = forbidden.folders
     if folders and forbidden.holds(home := os.path.realpath(Path.home())):
-        found.append(
-            ProgramNotice(
-                words=f"programs may not open their home {home}, which the server keeps for itself",
-                hint="give them another: HOME in the environment that their settings name",
-                grave=True,
-            )
+        yield ProgramNotice(
+            f"programs may not open their home {home}, which the server keeps for itself",
+            "give them another: HOME in the environment that their settings name",
+            grave=True,
         )
     for folder in sorted(folders):
         if forbidden.holds(folder):
-            found.append(
-                ProgramNotice(
-                    words=f"programs may not open {folder}, which the server keeps for itself, and one is meant to run there",
-                    hint="move the agent, or the data directory, to a folder of its own",
-                    grave=True,
-                )
+            yield ProgramNotice(
+                f"programs may not open {folder}, which the server keeps for itself, and one is meant to run there",
+                "move the agent, or the data directory, to a folder of its own",
+                grave=True,
             )
         elif folder in working and folder in closed and folder != "/":
-            found.append(
-                ProgramNotice(
-                    words=f"programs can make nothing new in {folder} itself, where there is something that the server keeps for itself or lets nobody change; in folders below they can",
-                    hint="let the agent write in a folder below",
-                )
+            yield ProgramNotice(
+                f"programs can make nothing new in {folder} itself, where there is something that the server keeps for itself or lets nobody change; in folders below they can",
+                "let the agent write in a folder below",
             )
-    return found
 
 
-def _shared_notices(resolved: Resolved) -> list[ProgramNotice]:
+def _shared_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
     """Name the upstreams in whose one process or connection several people would meet."""
-    shared = sorted(
-        {
-            str(getattr(agent, "what", ""))
-            for server in resolved.servers
-            if not (resolved.loopback and resolved.open_to_all(server))
-            for agent in server.agents
-            if kind_of(agent) == "mcp"
-            and getattr(agent, "share", "") == "all"
-            and not getattr(agent, "url", "")
-        }
-    )
-    if not shared:
-        return []
-    return [
-        ProgramNotice(
-            words=f"all who call share what {', '.join(shared)} keeps in memory, and may meet each other's there",
-            hint='share = "caller" in its settings gives each of them a process or connection of their own',
+    shared = {
+        str(getattr(agent, "what", ""))
+        for server in resolved.servers
+        if not (resolved.loopback and resolved.open_to_all(server))
+        for agent in server.agents
+        if kind_of(agent) == "mcp" and getattr(agent, "share", "") == "all" and not getattr(agent, "url", "")
+    }
+    if shared:
+        yield ProgramNotice(
+            f"all who call share what {', '.join(sorted(shared))} keeps in memory, and may meet each other's there",
+            'share = "caller" in its settings gives each of them a process or connection of their own',
         )
-    ]
 
 
 def _started(server: ServerConfig) -> Iterator[msgspec.Struct]:
