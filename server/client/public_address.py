@@ -71,10 +71,8 @@ async def _through(client: HttpClient, url: str, proxy: Proxy) -> CheckStep:
         with network_trouble(url):
             await client.reach(url)
     except ClientError as error:
-        return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint)
-    return CheckStep(
-        name=name, state="ok", detail=f"through the proxy {proxy.place}, which alone sees more of it"
-    )
+        return CheckStep.failed(name, str(error), error.hint)
+    return CheckStep.ok(name, f"through the proxy {proxy.place}, which alone sees more of it")
 
 
 async def _connection(url: str, host: str, port: int) -> CheckStep:
@@ -83,11 +81,8 @@ async def _connection(url: str, host: str, port: int) -> CheckStep:
         with trio.fail_after(CONNECT_SECONDS):
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, trio.TooSlowError, UnicodeError):
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"the name {host} is not known here",
-            hint="check the spelling, or the network",
+        return CheckStep.failed(
+            name, f"the name {host} is not known here", "check the spelling, or the network"
         )
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))[:ADDRESSES]
     spoken = ", ".join(addresses[:4])
@@ -97,23 +92,19 @@ async def _connection(url: str, host: str, port: int) -> CheckStep:
             nursery.start_soon(_try, address, port, answers)
     silent = [address for address in addresses if not answers[address]]
     if len(silent) == len(addresses):
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"nothing answers on port {port} of {spoken}",
-            hint=_why_silent(url, addresses),
+        return CheckStep.failed(
+            name, f"nothing answers on port {port} of {spoken}", _why_silent(url, addresses)
         )
     # `localhost` has two families, and whoever serves one of them means to.
     if silent and not is_loopback(url):
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"{host} is {spoken}; nothing answers on port {port} of {', '.join(silent)}",
-            hint="callers and certificate authorities may try that one first: let it lead here, or remove its DNS record",
+        return CheckStep.failed(
+            name,
+            f"{host} is {spoken}; nothing answers on port {port} of {', '.join(silent)}",
+            "callers and certificate authorities may try that one first: let it lead here, or remove its DNS record",
             goes_on=True,
         )
     named = f"{host} is {spoken}; " if addresses != [host] else ""
-    return CheckStep(name=name, state="ok", detail=f"{named}port {port} answers{_reach(url, addresses)}")
+    return CheckStep.ok(name, f"{named}port {port} answers{_reach(url, addresses)}")
 
 
 async def _try(address: str, port: int, answers: dict[str, bool]) -> None:
@@ -177,12 +168,7 @@ async def _certificate(host: str, port: int, trust: ssl.SSLContext) -> CheckStep
             finally:
                 await trio.aclose_forcefully(stream)
     except trio.TooSlowError:
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"{_NO_TLS}: no answer in time",
-            hint="is it https that is served there?",
-        )
+        return CheckStep.failed(name, f"{_NO_TLS}: no answer in time", "is it https that is served there?")
     except (trio.BrokenResourceError, OSError) as error:
         return _refused(error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error)
     return _shown(host, shown)
@@ -194,26 +180,22 @@ def _refused(error: BaseException) -> CheckStep:
         said = error.verify_message.partition(",")[0]
         for part, words, hint in _WHY:
             if part in said.lower():
-                return CheckStep(name=name, state="failed", detail=f"not accepted: {words}", hint=hint)
-        return CheckStep(name=name, state="failed", detail=f"not accepted: {said}")
+                return CheckStep.failed(name, f"not accepted: {words}", hint)
+        return CheckStep.failed(name, f"not accepted: {said}")
     reason = (getattr(error, "reason", "") or "").lower()
     if "unrecognized_name" in reason:
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"{_NO_TLS}: the server has no certificate for this name",
-            hint="ostiary certificate status, at that machine, says what keeps it",
+        return CheckStep.failed(
+            name,
+            f"{_NO_TLS}: the server has no certificate for this name",
+            "ostiary certificate status, at that machine, says what keeps it",
         )
     if "wrong_version_number" in reason or "record_layer_failure" in reason:
-        return CheckStep(
-            name=name,
-            state="failed",
-            detail=f"{_NO_TLS}: what answers there speaks no TLS",
-            hint="http:// instead of https://, or another port",
+        return CheckStep.failed(
+            name,
+            f"{_NO_TLS}: what answers there speaks no TLS",
+            "http:// instead of https://, or another port",
         )
-    return CheckStep(
-        name=name, state="failed", detail=f"{_NO_TLS} could be made", hint="is it https that is served there?"
-    )
+    return CheckStep.failed(name, f"{_NO_TLS} could be made", "is it https that is served there?")
 
 
 def _shown(host: str, shown: dict[str, Any]) -> CheckStep:
@@ -223,14 +205,13 @@ def _shown(host: str, shown: dict[str, Any]) -> CheckStep:
     days = f"{left / 86_400:.0f} days" if left >= ENDS_SOON_SECONDS else f"{left / 3600:.0f} hours"
     detail = f"for {host}, from {issuer}, good for {days}"
     if left < ENDS_SOON_SECONDS:
-        return CheckStep(
-            name="certificate",
-            state="failed",
-            detail=detail,
-            hint="nothing has renewed it: ostiary certificate status, at that machine",
+        return CheckStep.failed(
+            "certificate",
+            detail,
+            "nothing has renewed it: ostiary certificate status, at that machine",
             goes_on=True,
         )
-    return CheckStep(name="certificate", state="ok", detail=detail)
+    return CheckStep.ok("certificate", detail)
 
 
 # ── without https ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,20 +224,18 @@ async def plain_http(client: HttpClient, host: str, port: int = 80) -> CheckStep
         with trio.fail_after(CONNECT_SECONDS):
             answer = await peek(client, "GET", url, headers={"Accept": "text/html"})
     except (ClientError, trio.TooSlowError):
-        return CheckStep(
-            name=name,
-            state="skipped",
-            detail=f"nothing answers on port {port}: who types the address without https finds nobody",
-            hint="http_port = 80 leads them on",
+        return CheckStep.skipped(
+            name,
+            f"nothing answers on port {port}: who types the address without https finds nobody",
+            "http_port = 80 leads them on",
         )
     location = answer.head.value(b"location")
     if 300 <= answer.status < 400 and urlsplit(location).scheme == "https":
         led = urlsplit(location).hostname
         where = "" if led == host else f" of {led}"
-        return CheckStep(name=name, state="ok", detail=f"is led on to https{where}")
-    return CheckStep(
-        name=name,
-        state="failed",
-        detail=f"answers in clear, with status {answer.status}, instead of leading on to https",
-        hint="whoever types http:// there sends everything in clear: redirect it, or close the port",
+        return CheckStep.ok(name, f"is led on to https{where}")
+    return CheckStep.failed(
+        name,
+        f"answers in clear, with status {answer.status}, instead of leading on to https",
+        "whoever types http:// there sends everything in clear: redirect it, or close the port",
     )

@@ -12,6 +12,7 @@ import click
 
 from server.cli import local, terminal
 from server.cli.terminal import clean, paint, say
+from server.cli.use.login import asked, login_options
 from server.lib.counted import counted
 
 if TYPE_CHECKING:
@@ -153,17 +154,7 @@ def forget(name: str, tools: tuple[str, ...], everything: bool) -> Any:
 
 @command.command("login", help="Log in to the upstream NAME, for this server to call it with.")
 @click.argument("name")
-@click.option("--device", "way", flag_value="device", help="show a code, even where a browser would do")
-@click.option("--browser", "way", flag_value="browser", help="log in through a browser on this machine")
-@click.option(
-    "--no-browser", is_flag=True, help="as --browser, but open none: print the link, take the answer"
-)
-@click.option("--scope", metavar="SCOPES", help="ask for these scopes only, separated by spaces")
-@click.option("--client-id", metavar="ID", help="log in as a client that was registered by hand")
-@click.option("--client-secret", metavar="REF", help="its secret: env:NAME, file:/path or ask")
-@click.option(
-    "--port", type=int, metavar="PORT", help="the port of its redirect address, if it is a fixed one"
-)
+@login_options
 @local.shows(local.says("logged in", "upstream"))
 def log_in(name: str, no_browser: bool, **wanted: Any) -> Any:
     """Log in to an upstream, and hand the login to the server, which keeps it sealed and refreshes it.
@@ -171,7 +162,6 @@ def log_in(name: str, no_browser: bool, **wanted: Any) -> Any:
     Nothing of the login stays with the person who typed this.
     """
     from server.agents.mcp.trust.login_rows import handed_over
-    from server.cli.use.login import asked
 
     place = local.ask("upstreams.place", {"upstream": name})
     login = _obtain(place["url"], asked(no_browser=no_browser, **wanted), opens=not no_browser)

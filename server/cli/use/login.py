@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,35 +16,39 @@ if TYPE_CHECKING:
     from server.client.signing_in import Wish
     from server.lib.oauth_client.client_identity import ClientIdentity
 
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def login_options(command: Decorated) -> Decorated:
+    """Add the options that say in which way to log in, and as which client; `asked` reads them."""
+    for option in (
+        click.option(
+            "--port", type=int, metavar="PORT", help="the port of its redirect address, if it is a fixed one"
+        ),
+        click.option("--client-secret", metavar="REF", help="its secret: env:NAME, file:/path or ask"),
+        click.option("--client-id", metavar="ID", help="log in as a client that was registered by hand"),
+        click.option("--scope", metavar="SCOPES", help="ask for these scopes only, separated by spaces"),
+        click.option(
+            "--no-browser", is_flag=True, help="as --browser, but open none: print the link, take the answer"
+        ),
+        click.option(
+            "--browser", "way", flag_value="browser", help="log in through a browser on this machine"
+        ),
+        click.option(
+            "--device", "way", flag_value="device", help="show a code, even where a browser would do"
+        ),
+    ):
+        command = option(command)
+    return command
+
 
 @click.command("login")
 @click.argument("url", required=False)
-@click.option("--device", "way", flag_value="device", help="show a code, even where a browser would do")
-@click.option("--browser", "way", flag_value="browser", help="log in through a browser on this machine")
-@click.option(
-    "--no-browser", is_flag=True, help="as --browser, but open none: print the link, take the answer"
-)
-@click.option("--scope", metavar="SCOPES", help="ask for these scopes only, separated by spaces")
-@click.option("--client-id", metavar="ID", help="log in as a client that was registered by hand")
-@click.option("--client-secret", metavar="REF", help="its secret: env:NAME, file:/path or ask")
-@click.option(
-    "--port", type=int, metavar="PORT", help="the port of its redirect address, if it is a fixed one"
-)
+@login_options
 @click.option("--dpop", is_flag=True, help="bind the login to a key kept here; `token` then prints none")
 @click.option("--qr/--no-qr", default=None, help="draw the address as a QR code, or never")
 @json_option
-def command(
-    url: str | None,
-    way: str | None,
-    no_browser: bool,
-    scope: str | None,
-    client_id: str | None,
-    client_secret: str | None,
-    port: int | None,
-    dpop: bool,
-    qr: bool | None,
-    as_json: bool,
-) -> None:
+def command(url: str | None, no_browser: bool, qr: bool | None, as_json: bool, **wanted: Any) -> None:
     """Log in to the MCP server at URL, ours or anybody's, or to the one that runs on this machine.
 
     Where the server offers it, a code is shown: somebody approves it in any browser, on any device, or at the machine
@@ -61,15 +66,7 @@ def command(
     from server.client.signing_in import sign_in
     from server.client.token_file import StoredLogin
 
-    wish = asked(
-        way,
-        no_browser=no_browser,
-        scope=scope,
-        client_id=client_id,
-        client_secret=client_secret,
-        port=port,
-        dpop=dpop,
-    )
+    wish = asked(no_browser=no_browser, **wanted)
     address = which_server.to_log_in_to(url)
     file = target.token_file()
     opens = not no_browser and would_be_seen(os.environ, sys.platform)
