@@ -1,8 +1,8 @@
 """The bridge: JSON-RPC lines from a client on one side, streamable HTTP to a server on the other, message by message.
 
-It belongs to neither era: each message goes the way of its own (bridge_modern.py, bridge_session.py), so a client may
-probe with one and go on with the other. Nothing is changed on the way that need not be. Here is what both share: reading,
-writing, who waits for an answer, and the end. Descriptors are in stdio_lines.py, HTTP in carrier.py, logging in in login_on_demand.py.
+Each message goes the way of its own era (bridge_modern.py, bridge_session.py), so a client may probe with one and go on with the other.
+Nothing is changed on the way that need not be. Here is what both share: reading, writing, payment, who waits for an answer,
+and the end. Descriptors are in stdio_lines.py, HTTP in carrier.py, logging in in login_on_demand.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from server.client.bridge_messages import (
     with_hint,
 )
 from server.client.bridge_modern import ModernSide
-from server.client.bridge_relay import Patience
+from server.client.bridge_relay import BridgeWire, Patience
 from server.client.bridge_session import SessionSide
 from server.client.carrier import Carrier
 from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn
@@ -64,6 +64,8 @@ class _Held(msgspec.Struct, eq=False):
 
 
 class Bridge:
+    """The bridge between one client and one server."""
+
     def __init__(
         self,
         carrier: Carrier,
@@ -76,7 +78,7 @@ class Bridge:
         sleep: Callable[[float], Awaitable[object]] = trio.sleep,
         purse: Purse | None = None,
     ) -> None:
-        """Without `purse` a price goes to the client as it came. `spelled`: a text with our commands as they have to be typed here."""
+        """Keep the parts. Without `purse` a price goes to the client as it came. `spelled`: a text with our commands as they have to be typed here."""
         self._door = door
         self._say_line = say
         self._spelled = spelled
@@ -84,10 +86,11 @@ class Bridge:
         self._patience = patience or Patience()
         self._max_line = max_line
         self._lines, self._written = trio.open_memory_channel[bytes](0)
-        self._modern = ModernSide(carrier, self._lines.send, self._patience, purse=purse)
-        self._session = SessionSide(
-            carrier, self._lines.send, self._patience, say=self._say, sleep=sleep, purse=purse
-        )
+        self._carrier = carrier
+        self._purse = purse
+        wire = BridgeWire(carrier, self._patience)
+        self._modern = ModernSide(wire, self._lines.send)
+        self._session = SessionSide(wire, self._lines.send, say=self._say, sleep=sleep)
         self._held: dict[Key, _Held] = {}
         self._held_bytes = 0
         self._slots = trio.Semaphore(MAX_RUNNING)
@@ -99,7 +102,7 @@ class Bridge:
         self._delivery = trio.lowlevel.ParkingLot()
 
     async def run(self, read: Read, write: Write) -> None:
-        """Returns after the end of what `read` gives. Raises what `read` and `write` raise; may be cancelled."""
+        """Run until the end of what `read` gives. Raises what `read` and `write` raise; may be cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_out, write)
@@ -120,7 +123,7 @@ class Bridge:
     # ---- lines in ----------------------------------------------------------------------------------------------------
 
     async def _read_in(self, read: Read, nursery: trio.Nursery) -> None:
-        """`nursery` holds the requests, which go on while the next line is read."""
+        """Read lines. `nursery` holds the requests, which go on while the next line is read."""
         async with aclosing(read_lines(read, limit=self._max_line)) as lines:
             async for line in lines:
                 if isinstance(line, TooLong):
@@ -159,7 +162,7 @@ class Bridge:
         return None
 
     async def _cancel(self, telling: BridgedNotice) -> None:
-        """A request of ours ends here and now. An older server must be told; a newer one sees its stream close."""
+        """End a request here and now. An older server must be told; a newer one sees its stream close."""
         request_id = telling.params.get("requestId")
         held = self._held.get(_key(request_id)) if is_id(request_id) else None
         if held is not None and not held.asking.batch:
@@ -206,24 +209,30 @@ class Bridge:
 
     async def _ask(self, held: _Held) -> None:
         async with self._slots:
-            if held.asking.modern:
-                held.sent = True
-                await self._modern.ask(held.asking)
-                return
-            while self._delivered < held.after:
-                await self._delivery.park()
-            if held.opening is not None:
-                await held.opening.wait()
+            side = self._modern if held.asking.modern else self._session
+            if side is self._session:
+                while self._delivered < held.after:
+                    await self._delivery.park()
+                if held.opening is not None:
+                    await held.opening.wait()
             held.sent = True
-            await self._session.ask(held.asking)
+            with self._carrier.told():
+                purchase = None if self._purse is None else await self._purse.purchase(held.asking)
+                if purchase is None:
+                    await side.ask(held.asking)
+                    return
+                await side.ask(purchase.turn(), purchase.revise)
+                while purchase.again:
+                    await side.ask(purchase.turn(), purchase.revise)
 
     async def _deliver(self) -> None:
-        """Notifications and answers to the server, one after the other."""
+        """Send notifications and answers to the server, one after the other."""
         async for telling, opening in self._outgoing:
             try:
                 if opening is not None:
                     await opening.wait()
-                await (self._modern if telling.modern else self._session).tell(telling)
+                with self._carrier.told():
+                    await (self._modern if telling.modern else self._session).tell(telling)
             except ClientError as error:
                 self._say(f"{telling.method or 'an answer'} did not reach the server: {with_hint(error)}")
             finally:
@@ -233,13 +242,13 @@ class Bridge:
     # ---- lines out, and the end --------------------------------------------------------------------------------------
 
     async def _write_out(self, write: Write) -> None:
-        """The only one who writes. While it does, everybody who has something to write waits."""
+        """Write lines, as nobody else does. Meanwhile everybody who has something to write waits."""
         async for line in self._written:
             if line:
                 await write(line)
 
     async def _drain(self) -> None:
-        """No more can be asked; what is being answered may come to its end. Subscriptions have none."""
+        """Wait until the requests that run are answered. Subscriptions have no end of their own."""
         for held in list(self._held.values()):
             if held.asking.listening:
                 held.scope.cancel()
@@ -261,7 +270,7 @@ class Bridge:
             await self._lines.send(failures(asking, error, self._spelled))
 
     def _say(self, text: str) -> None:
-        """One line for a person. The same again says nothing new, and nobody may be reading."""
+        """Tell a person, who may not be reading; a line that repeats the last one is left out."""
         if text != self._said:
             self._said = text
             self._say_line(text)

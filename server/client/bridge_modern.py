@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -21,96 +22,76 @@ from server.client.bridge_messages import (
     asking_for,
     modern_headers,
 )
-from server.client.bridge_relay import Patience, Relay, Revise, refusal
-from server.client.carrier import Carrier, broken_off
+from server.client.bridge_relay import Relay, Revise
+from server.client.mcp_session.http_answers import answer_of
+from server.client.mcp_session.http_sessions import HttpSession, say_in
+from server.client.mcp_session.http_wire import HttpWire, lines_of
 from server.client.mcp_session.list_pages import ENTRIES, list_pages
 from server.client.mcp_session.upstream_messages import (
-    EMPTY,
     HEADER_MISMATCH,
     Answered,
+    UpstreamRefusal,
     members,
+    outcome,
     read_message,
 )
 from server.client.stdio_lines import Write
 from server.lib.json_objects import mapping
-from server.lib.server_sent_events import EventDecoder
 from server.mcp.call_failures import BackendError
-
-if TYPE_CHECKING:
-    from server.client.bridge_paying import Purse
 
 
 class ModernSide:
-    def __init__(
-        self, carrier: Carrier, write: Write, patience: Patience, *, purse: Purse | None = None
-    ) -> None:
-        self._carrier = carrier
+    """The side of a bridge that keeps no session."""
+
+    def __init__(self, wire: HttpWire, write: Write) -> None:
+        self._wire = wire
         self._write = write
-        self._patience = patience
-        self._purse = purse
         # Only what such a tool's headers are made of is kept; None: a tool that wants none.
         self._schemas: dict[str, Any] = {}
 
-    async def ask(self, asking: BridgedRequest) -> None:
-        """Send a request, paid for from the purse if there is one, and return when it is answered. Raise `ClientError`s.
-
-        Cancelling this cancels the request at the server.
-        """
-        purchase = None if self._purse is None else await self._purse.purchase(asking)
-        if purchase is None:
-            await self._ask(asking)
-            return
-        await self._ask(purchase.turn(), purchase.revise)
-        while purchase.again:
-            await self._ask(purchase.turn(), purchase.revise)
-
-    async def _ask(self, asking: BridgedRequest, revise: Revise | None = None) -> None:
+    async def ask(self, asking: BridgedRequest, revise: Revise | None = None) -> None:
+        """Send a request, and return when it is answered. Raise `BackendError`s. Cancelling this cancels the request at the server."""
         headers = self._headers(asking)
-        refused = await self._exchange(asking, headers, revise)
-        if refused is None:
-            return
-        if _code(refused) == HEADER_MISMATCH and asking.method == "tools/call":
-            await self._learn_all(asking)
-            renewed = self._headers(asking)
-            if renewed != headers:
-                refused = await self._exchange(asking, renewed, revise)
-                if refused is None:
-                    return
-        await Relay(asking, self._carrier, self._write).refuse(refused)
+        try:
+            await self._exchange(asking, headers, revise)
+        except UpstreamRefusal as refusal:
+            if refusal.code == HEADER_MISMATCH and asking.method == "tools/call":
+                await self._learn_all(asking)
+                renewed = self._headers(asking)
+                if renewed != headers:
+                    try:
+                        await self._exchange(asking, renewed, revise)
+                        return
+                    except UpstreamRefusal as another:
+                        refusal = another
+            await Relay(asking, self._write).refused(refusal)
 
     async def tell(self, telling: BridgedNotice) -> None:
-        async with self._carrier.open(
-            "POST", modern_headers(telling), body=telling.line, silence_seconds=self._patience.telling_seconds
-        ) as response:
-            if response.status >= 300:
-                raise self._carrier.problem(response)
+        alone = HttpSession(None, lines_of(modern_headers(telling)))
+        await say_in(self._wire, alone, telling.line, None)
 
     async def _exchange(
         self, asking: BridgedRequest, headers: Mapping[str, str], revise: Revise | None
-    ) -> Mapping[str, Any] | None:
-        """Send a request once and relay its answer; return None, or the refusal if that came as an HTTP error."""
+    ) -> None:
+        """Send a request once and relay its answer. Raise `UpstreamRefusal` for a refusal that came with a bad status."""
 
         def learn(answer: Mapping[str, Any]) -> None:
             if asking.method == "tools/list":
                 tools = mapping(answer.get("result")).get("tools")
                 self._learn(map(mapping, cast("list[Any]", tools) if isinstance(tools, list) else []))
 
-        relay = Relay(asking, self._carrier, self._write, learn, revise=revise)
-        patience = self._patience.stream_seconds if asking.listening else self._patience.answer_seconds
-        async with self._carrier.open(
-            "POST", headers, body=asking.line, silence_seconds=patience
-        ) as response:
-            if response.status >= 300:
-                return await refusal(response, self._carrier)
-            if not await relay.hear(response, EventDecoder()):
-                raise broken_off(self._carrier.host)
-        if asking.listening:
-            # A subscription that the server ends: on stdio its result is followed by this (MCP cancellation).
-            (request_id,) = asking.ids
-            ended = {"requestId": request_id, "reason": "the server ended the subscription"}
-            notification = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": ended}
-            await self._write(msgspec.json.encode(notification))
-        return None
+        read = partial(answer_of, wire=self._wire, take=Relay(asking, self._write, learn, revise=revise).take)
+        lines = lines_of(headers)
+        if not asking.listening:
+            await self._wire.ask(asking.line, lines, None, read)
+            return
+        async with self._wire.stream(asking.line, lines, None) as answer:
+            await read(answer)
+        # A subscription that the server ends: on stdio its result is followed by this (MCP cancellation).
+        (request_id,) = asking.ids
+        ended = {"requestId": request_id, "reason": "the server ended the subscription"}
+        notification = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": ended}
+        await self._write(msgspec.json.encode(notification))
 
     # ---- arguments in headers ----------------------------------------------------------------------------------------
 
@@ -144,27 +125,19 @@ class ModernSide:
             params = {"_meta": meta, **page}
             body = {"jsonrpc": "2.0", "id": own_id, "method": "tools/list", "params": params}
             listing = asking_for(msgspec.json.encode(body), (own_id,), "tools/list", params, modern=True)
-            lines: list[bytes] = []  # not the client's: it did not make this request
+            lines = lines_of(modern_headers(listing))
+            async with self._wire.post(listing.line, lines, None) as answer:
+                return await answer_of(answer, self._wire, _result)
 
-            async def keep(line: bytes) -> None:
-                lines.append(line)
-
-            relay = Relay(listing, self._carrier, keep)
-            async with self._carrier.open(
-                "POST",
-                modern_headers(listing),
-                body=listing.line,
-                silence_seconds=self._patience.telling_seconds,
-            ) as response:
-                if response.status >= 300 or not await relay.hear(response, EventDecoder()):
-                    raise self._carrier.problem(response)
-            answer = read_message(lines[-1])
-            return (answer.result or EMPTY) if isinstance(answer, Answered) else EMPTY
-
-        with suppress(BackendError):
+        with suppress(BackendError, UpstreamRefusal):
             async for page in list_pages(ask, "tools/list", "tools"):
                 self._learn(members(entry) for entry in page)
 
 
-def _code(message: Mapping[str, Any]) -> object:
-    return mapping(message.get("error")).get("code")
+async def _result(data: bytes) -> Raw | None:
+    """Return the result of a request of our own, of which the client sees nothing."""
+    message = read_message(data)
+    found = outcome(message) if isinstance(message, Answered) else None
+    if isinstance(found, UpstreamRefusal):
+        raise found
+    return found

@@ -1,14 +1,13 @@
 """The way of the bridge and the terminal to a server: one message over Streamable HTTP, shown with a token and never looked into.
 
-Everything that comes back is handed out as it comes: the bytes of a JSON answer, or of each event of a stream. The bridge, or a session
-(login_wire.py), decides which of them is the answer.
+A session speaks over it (login_wire.py) and decides which of what comes back is the answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from shlex import quote
 from types import MappingProxyType
 from typing import Final
@@ -21,10 +20,10 @@ from server.client.client_errors import (
     Unreachable,
     scope_needed,
 )
-from server.client.http_exchange import MAX_DOCUMENT, busy, network_trouble
+from server.client.http_exchange import busy, network_trouble
 from server.client.login_on_demand import Entrance
-from server.client.mcp_session.http_wire import EVENTS, JSON
-from server.client.mcp_session.upstream_messages import MESSAGE_BYTES
+from server.client.mcp_session.http_wire import EVENTS, JSON, UpstreamSessionLost
+from server.client.mcp_session.upstream_messages import UpstreamFailure, UpstreamGone
 from server.client.seller_terms import NamelessEntry
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.http_client.http_client import ENDLESS, NO_HEADERS, HttpClient
@@ -32,7 +31,6 @@ from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.challenge import Challenge, read_challenge
 from server.lib.oauth_client.proof_key import headers_of, only_wants_nonce
 from server.lib.secret import Secret
-from server.lib.server_sent_events import EventDecoder, EventTooLarge
 
 _HEADERS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -46,9 +44,6 @@ _HEADERS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 TRIES: Final = 4
 
 PERHAPS_DONE: Final = "what was asked may have been carried out"
-
-# True: that was the last thing waited for.
-Take = Callable[[bytes], Awaitable[bool]]
 
 
 class Carrier:
@@ -120,6 +115,19 @@ class Carrier:
             return self._nameless.headers
         return headers_of(token, method, self.url)
 
+    @contextmanager
+    def told(self) -> Generator[None]:
+        """Turn what goes wrong in a session into what a person is told: a `ClientError`."""
+        try:
+            yield
+        except UpstreamSessionLost as failure:
+            raise BadAnswer(f"{self.host} {failure}", hint="start the client again") from None
+        except UpstreamGone as failure:
+            raise BadAnswer(f"{self.host} {failure}", hint=PERHAPS_DONE) from None
+        except UpstreamFailure as failure:
+            hint = f"is this an MCP server? `ostiary doctor {quote(self.url)}` looks closer"
+            raise BadAnswer(f"{self.host} {failure}", hint=hint) from None
+
     def problem(self, response: UpstreamAnswer) -> ClientError:
         """Return the error for an HTTP status whose body says nothing in JSON-RPC."""
         status = response.status
@@ -158,30 +166,6 @@ class Carrier:
         )
 
 
-async def hear(response: UpstreamAnswer, take: Take, decoder: EventDecoder) -> bool:
-    """Give each event, or the one body, to `take`; return whether it got what it waits for."""
-    if is_stream(response):
-        try:
-            while chunk := await response.part():
-                for data in decoder.feed(chunk):
-                    if await take(data):
-                        return True
-        except EventTooLarge as error:
-            raise BadAnswer(f"the server {error}") from None
-        return False
-    return await take(await body_of(response))
-
-
-async def body_of(response: UpstreamAnswer) -> bytes:
-    good = response.status < 300
-    return await response.read(MESSAGE_BYTES if good else MAX_DOCUMENT)
-
-
-def is_stream(response: UpstreamAnswer) -> bool:
-    kind = response.media_type
-    return response.status == 200 and kind == EVENTS
-
-
 def challenge_of(response: UpstreamAnswer) -> Challenge | None:
     return read_challenge(response.head.values(b"www-authenticate"))
 
@@ -189,8 +173,3 @@ def challenge_of(response: UpstreamAnswer) -> Challenge | None:
 def lacks_scope(response: UpstreamAnswer) -> bool:
     challenge = challenge_of(response)
     return response.status == 403 and challenge is not None and challenge.error == "insufficient_scope"
-
-
-def broken_off(host: str) -> Unreachable:
-    """Return the error for a stream that ended before its answer."""
-    return Unreachable(f"{host} ended the answer before the result", hint=PERHAPS_DONE)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from server.client.carrier import Carrier
 from server.client.mcp_session.http_wire import STREAM_BYTES, HttpWire, refusal_in
@@ -19,20 +18,16 @@ class LoginWire(HttpWire):
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self, message: bytes, headers: bytes, call: SessionRequest | None
-    ) -> AsyncGenerator[UpstreamAnswer]:
-        async with self._carrier.open("POST", body=message, lines=headers, limit=STREAM_BYTES) as answer:
-            yield answer
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        return self._carrier.open("POST", body=message, lines=headers, limit=STREAM_BYTES)
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self, message: bytes | None, headers: bytes, call: SessionRequest | None
-    ) -> AsyncGenerator[UpstreamAnswer]:
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
         method = "GET" if message is None else "POST"
-        async with self._carrier.open(method, body=message or b"", lines=headers) as answer:
-            yield answer
+        return self._carrier.open(method, body=message or b"", lines=headers)
 
     async def delete(self, headers: bytes, call: SessionRequest | None) -> None:
         async with self._carrier.open("DELETE", lines=headers):

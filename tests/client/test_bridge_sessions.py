@@ -84,17 +84,17 @@ async def test_the_get_stream_is_relayed_and_kept_open_where_it_was_left(
 ) -> None:
     await host.open_session()
     await server.until(lambda: len(server.unasked) == 1)
-    await server.unasked[0].event(event_id="e-1", retry=7)
+    await server.unasked[0].event(event_id="e-1", retry=700)
     await server.unasked[0].event({**NOTE, "n": 1}, event_id="e-2")
     assert (await host.hear())["n"] == 1
     server.unasked[0].end()
     await server.until(lambda: len(server.unasked) == 2)
     assert server.requests("GET")[1].headers["last-event-id"] == "e-2"
-    assert host.slept == [0.007]
+    assert host.slept == [0.7]
     server.unasked[1].cut()
     await server.until(lambda: len(server.unasked) == 3)
     assert server.requests("GET")[2].headers["last-event-id"] == "e-2"
-    assert host.slept[1] > 0.007  # nothing came: the pause grows
+    assert host.slept[1] > 0.7  # nothing came: the pause grows
     await server.unasked[2].event({**NOTE, "n": 2}, event_id="e-3")
     assert (await host.hear())["n"] == 2
 

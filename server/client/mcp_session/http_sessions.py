@@ -170,6 +170,17 @@ class HttpSessions:
             del self._theirs[key]
         return False
 
+    async def say(self, message: bytes, call: SessionRequest | None, *, again: bool = False) -> None:
+        """Say what has no answer; `again`: once more where the session was lost. Raises `BackendError`."""
+        session = await self.of(call)
+        try:
+            await say_in(self._wire, session, message, call)
+        except UpstreamSessionLost:
+            if not again:
+                raise
+            await self.renew(session, call)
+            await say_in(self._wire, await self.of(call), message, call)
+
     async def end(self) -> None:
         """End all sessions without making anybody wait for it."""
         self._over = True
@@ -263,10 +274,13 @@ class HttpSessions:
 
 async def shake_hands(wire: HttpWire, session: HttpSession, opening: bytes, take: Take[T]) -> T:
     """Begin this session with these bytes of an `initialize`, and return its result."""
-    async with wire.post(opening, b"", session.call) as answer:
+
+    async def read(answer: UpstreamAnswer) -> T:
         if answer.status < 300:
             session.named(answer.header(b"mcp-session-id"))
         return await first_answer(answer, wire, take)
+
+    return await wire.ask(opening, b"", session.call, read)
 
 
 async def say_in(wire: HttpWire, session: HttpSession, message: bytes, call: SessionRequest | None) -> None:

@@ -86,8 +86,8 @@ class UpstreamNotLetIn(UpstreamFailure):
 class UpstreamSessionLost(UpstreamGone):
     """A session that the server does not know any more: nothing was done."""
 
-    def __init__(self) -> None:
-        super().__init__("does not know this session")
+    def __init__(self, text: str = "does not know this session") -> None:
+        super().__init__(text)
 
 
 class NotReached(UpstreamAway):

@@ -322,7 +322,7 @@ class HttpLink:
                 followed = running is not None and running.number in self._scopes
                 answer = self._hearing.asked(message, running, followed=followed, shared=False)
                 if answer is not None:
-                    await self._say(answer, None if running is None else running.call)
+                    await self._sessions.say(answer, None if running is None else running.call)
             case _:
                 pass
         return None
@@ -346,11 +346,7 @@ class HttpLink:
         self._running.pop(running.number, None)
 
     async def _reply(self, running: UpstreamCall, message: bytes) -> None:
-        await self._say(message, running.call)
-
-    async def _say(self, message: bytes, call: SessionRequest | None) -> None:
-        """Say what has no answer. Raises `BackendError`."""
-        await say_in(self._wire, await self._sessions.of(call), message, call)
+        await self._sessions.say(message, running.call)
 
     async def _say_cancelled(self, running: UpstreamCall) -> None:
         """Say that a request is cancelled. In the stateless era leaving has said it."""
