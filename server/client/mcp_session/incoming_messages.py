@@ -8,13 +8,13 @@ nobody else's ran there lately. Anybody else who might be meant is never told or
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
 import trio
 
 from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_link import UpstreamTells
 from server.client.mcp_session.upstream_messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -45,6 +45,16 @@ _LISTS: Final = frozenset(
         "notifications/prompts/list_changed",
     }
 )
+
+
+class UpstreamTells(msgspec.Struct, frozen=True):
+    """The hearers of what belongs to no request. Neither waits."""
+
+    lists: Callable[[], None]  # some list changed
+    resource: Callable[[str], None]  # what this URI holds
+
+
+UNHEARD: Final = UpstreamTells(lists=lambda: None, resource=lambda uri: None)
 
 
 class IncomingMessages:

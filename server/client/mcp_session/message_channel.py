@@ -4,8 +4,7 @@ transport of 2024-11-05. Answers come in any order; the reader never waits for a
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,20 +15,18 @@ from msgspec import Raw
 from server.client.mcp_session.agreement import (
     Agreement,
     discover_params,
-    handshake_params,
     initialize_params,
     modern_params,
     read_discovered,
     read_initialized,
 )
 from server.client.mcp_session.following import follow
-from server.client.mcp_session.incoming_messages import IncomingMessages, cancelled_params, lower
+from server.client.mcp_session.incoming_messages import cancelled_params, lower
 from server.client.mcp_session.line_streams import MessageStream
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_link import NO_HEADERS, ReadResources, UpstreamTells
+from server.client.mcp_session.upstream_link import Link, ReadResources, UpstreamTells
 from server.client.mcp_session.upstream_messages import (
-    MESSAGE_BYTES,
     Answered,
     Asked,
     NotAnUpstream,
@@ -42,7 +39,6 @@ from server.client.mcp_session.upstream_messages import (
     read_message,
     request_message,
 )
-from server.client.mcp_session.upstream_questions import abilities_for
 from server.lib.bare_nursery import bare_nursery
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
@@ -54,15 +50,14 @@ if TYPE_CHECKING:
 # A server of the handshake era may not answer what it does not know: after this it is begun with by handshake as well.
 SILENCE_SECONDS: Final = 3.0
 FAREWELL_SECONDS: Final = 1.0
-RESOURCES_FOLLOWED: Final = 256
 # Lines that are no messages: programs print, and one that prints without end is not listened to.
 GARBAGE_LINES: Final = 10_000
 
 _NOBODY: Final = NullOutlet("nobody can be asked for this")
 
 
-class ChannelLink:
-    """Made by `open_channel`."""
+class ChannelLink(Link):
+    """The link over one stream, made by `open_channel`."""
 
     def __init__(
         self,
@@ -70,26 +65,15 @@ class ChannelLink:
         tells: UpstreamTells,
         *,
         questions: frozenset[str],
-        in_session: frozenset[str],
+        in_session: frozenset[str] | None,
         name: str,
         log: Logger,
     ) -> None:
-        self.agreement = Agreement(version="", modern=True, capabilities={})
-        self.ended: Final = trio.Event()
-        self.reason = "is being stopped"
-        self.more = ""
+        super().__init__(tells, questions=questions, in_session=in_session, name=name, log=log)
         self.failure: BackendError | None = None
         self._stream = stream
-        self._questions = questions
-        self._in_session = in_session
-        self._name = name
-        self._log = log
-        self._numbers = itertools.count(1)
-        self._running: dict[int, UpstreamCall] = {}
-        self._hearing = IncomingMessages(self._running, tells, questions=in_session, name=name, log=log)
         self._level: LogLevel | None = None
         self._garbage = 0
-        self._followed: dict[str, None] = {}
         self._listening: UpstreamCall | None = None
 
     # ── from the first message to the last ──
@@ -117,7 +101,7 @@ class ChannelLink:
         agreed = agreed or await self._greet()
         self.agreement = agreed
         if agreed.modern:
-            await self._listen()
+            await self._listen_anew()
         else:
             await self._stream.send(notification_message("notifications/initialized", {}))
 
@@ -140,9 +124,9 @@ class ChannelLink:
 
     async def _greet(self) -> Agreement:
         """Begin by handshake, which the protocol does not let anybody cancel."""
-        running = await self._send("initialize", initialize_params(self._in_session), None, False)
+        running = self._start(None, "initialize", initialize_params(self._in_session))
         try:
-            return read_initialized(await follow(running, _NOBODY, self._reply))
+            return read_initialized(await self._answer(running, None))
         finally:
             self._forget(running)
 
@@ -170,7 +154,7 @@ class ChannelLink:
             return agreed[0]
         raise problems[0].with_traceback(None)
 
-    async def _listen(self) -> None:
+    async def _listen_anew(self) -> None:
         """Ask to be told of changes. Another subscription takes the place of one that names other resources."""
         asked: dict[str, Any] = {
             f"{kind}ListChanged": True
@@ -196,35 +180,9 @@ class ChannelLink:
     def busy(self) -> bool:
         return len(self._running) > (self._listening is not None)
 
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        call: SessionRequest | None = None,
-        outlet: Outlet | None = None,
-        headers: Mapping[str, str] = NO_HEADERS,
-        tasks: bool = False,
-    ) -> Raw:
-        running = await self._send(method, params, call, tasks)
-        try:
-            return await follow(running, outlet or _NOBODY, self._reply)
-        finally:
-            await self.give_up(running)
-
-    async def begin(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        call: SessionRequest,
-        *,
-        headers: Mapping[str, str] = NO_HEADERS,
-        tasks: bool = False,
-    ) -> UpstreamCall:
-        return await self._send(method, params, call, tasks)
-
-    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw:
-        return await follow(running, outlet, self._reply)
+    async def _answer(self, running: UpstreamCall, outlet: Outlet | None) -> Raw:
+        await self._begin(running)
+        return await follow(running, outlet or _NOBODY, self._reply)
 
     async def give_up(self, running: UpstreamCall) -> None:
         if running.outcome is not None or running.number not in self._running:
@@ -238,46 +196,19 @@ class ChannelLink:
     async def own_resources(self, asked: SessionRequest, read: ReadResources) -> Sequence[Resource]:
         return await read(self, asked)
 
-    async def follow_resource(self, uri: str) -> None:
-        if uri in self._followed:
-            return
-        while len(self._followed) >= RESOURCES_FOLLOWED:
-            oldest = next(iter(self._followed))
-            del self._followed[oldest]
-            if not self.agreement.modern:
-                await self.request("resources/unsubscribe", {"uri": oldest})
-        self._followed[uri] = None
-        if self.agreement.modern:
-            await self._listen()
-        elif self.agreement.has("resources", "subscribe"):
-            await self.request("resources/subscribe", {"uri": uri})
-
-    async def _send(
-        self, method: str, params: Mapping[str, Any], call: SessionRequest | None, tasks: bool
-    ) -> UpstreamCall:
-        if self.ended.is_set():
-            raise self._gone()
-        await self._set_level(call)
-        running = self._start(call)
+    async def _begin(self, running: UpstreamCall) -> None:
         sent = False
         try:
-            token = running.number if call is not None and call.wants_progress else None
-            if self.agreement.modern:
-                told: Mapping[str, Any] = modern_params(
-                    params, call, questions=self._questions, tasks=tasks, token=token
-                )
-            else:
-                told = handshake_params(params, token)
-            message = request_message(running.number, method, told)
-            if len(message) > MESSAGE_BYTES:
-                raise BackendError("this is more than can be passed on at once")
+            if self.ended.is_set():
+                raise self._gone()
+            await self._set_level(running.call)
+            message = self._message_of(running)
             if not self._stream.send_nowait(message):
                 await self._stream.send(message)
             sent = True
         finally:
             if not sent:
                 self._forget(running)
-        return running
 
     async def _set_level(self, call: SessionRequest | None) -> None:
         """Lower the level of the session, which is the lowest that any caller wants. Each is told from its own on."""
@@ -290,11 +221,6 @@ class ChannelLink:
                 await self.request("logging/setLevel", {"level": wanted})
             except UpstreamRefusal:
                 return  # it says what it says
-
-    def _start(self, call: SessionRequest | None) -> UpstreamCall:
-        running = UpstreamCall(next(self._numbers), call)
-        self._running[running.number] = running
-        return running
 
     def _forget(self, running: UpstreamCall) -> None:
         if self._running.pop(running.number, None) is not None:
@@ -360,7 +286,7 @@ async def open_channel(
         stream,
         tells,
         questions=questions,
-        in_session=abilities_for(questions) if in_session is None else in_session,
+        in_session=in_session,
         name=name,
         log=log,
     )

@@ -7,11 +7,10 @@ basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from msgspec import Raw
@@ -19,23 +18,19 @@ from msgspec import Raw
 from server.client.mcp_session.agreement import (
     Agreement,
     discover_params,
-    handshake_params,
     initialize_params,
-    modern_params,
     read_discovered,
     read_initialized,
 )
-from server.client.mcp_session.following import follow
 from server.client.mcp_session.http_answers import Take, answer_of
 from server.client.mcp_session.http_changes import HttpChanges
 from server.client.mcp_session.http_sessions import HttpSession, HttpSessions, say_in, shake_hands
 from server.client.mcp_session.http_wire import HttpWire, NotReached, lines_of
-from server.client.mcp_session.incoming_messages import IncomingMessages, cancelled_params, lower
+from server.client.mcp_session.incoming_messages import cancelled_params, lower
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_link import NO_HEADERS, ReadResources, UpstreamTells
+from server.client.mcp_session.upstream_link import Link, ReadResources, UpstreamTells
 from server.client.mcp_session.upstream_messages import (
-    MESSAGE_BYTES,
     Answered,
     Asked,
     NotAnUpstream,
@@ -47,7 +42,6 @@ from server.client.mcp_session.upstream_messages import (
     read_message,
     request_message,
 )
-from server.client.mcp_session.upstream_questions import abilities_for
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel, Outlet
@@ -58,14 +52,13 @@ if TYPE_CHECKING:
     from server.mcp.messages import Resource
 
 FAREWELL_SECONDS: Final = 1.0
-RESOURCES_FOLLOWED: Final = 256
 NAME_HEADER: Final = "Mcp-Name"
 HEADS_KEPT: Final = 512
 INITIALIZED: Final = notification_message("notifications/initialized", {})
 
 
-class HttpLink:
-    """`agree`, then `run` for as long as it is used."""
+class HttpLink(Link):
+    """The link over Streamable HTTP: `agree`, then `run` for as long as it is used."""
 
     def __init__(
         self,
@@ -81,24 +74,11 @@ class HttpLink:
     ) -> None:
         """Keep the parts. In `nursery` run requests that are begun (`begin`); None where none are. `questions`: the kinds that may be asked, and
         `in_session` what somebody can do in the handshake era, in the words of `ABILITIES`; None: all. `engaged`: as for `HttpSessions`."""
-        in_session = abilities_for(questions) if in_session is None else in_session
-        self.agreement = Agreement(version="", modern=True, capabilities={})
-        self.ended: Final = trio.Event()
-        self.reason = "is being stopped"
-        self.more = ""
+        super().__init__(tells, questions=questions, in_session=in_session, name=name, log=log)
         self._wire = wire
-        self._tells = tells
         self._nursery = nursery
-        self._questions = questions
-        self._name = name
-        self._log = log
-        self._numbers = itertools.count(1)
-        self._running: dict[int, UpstreamCall] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
-        self._hearing = IncomingMessages(self._running, tells, questions=in_session, name=name, log=log)
-        self._in_session = in_session
         self._sessions = HttpSessions(wire, self._greet, engaged=engaged)
-        self._followed: dict[str, None] = {}
         self._changes = HttpChanges(
             wire,
             tells,
@@ -165,85 +145,32 @@ class HttpLink:
 
     # ── requests ──
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._running)
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        call: SessionRequest | None = None,
-        outlet: Outlet | None = None,
-        headers: Mapping[str, str] = NO_HEADERS,
-        tasks: bool = False,
-    ) -> Raw:
-        if call is not None and outlet is not None and call.can and not self.agreement.modern:
-            # It may ask on its stream, and its caller may not wait there.
-            running = await self.begin(method, params, call, headers=headers, tasks=tasks)
-            try:
-                return await self.follow(running, outlet)
-            finally:
-                await self.give_up(running)
-        running = self._start(call)
-        try:
-            return await self._carry_out(running, method, params, call, outlet, headers, tasks)
-        except trio.Cancelled:
-            await self._say_cancelled(running)
-            raise
-        finally:
-            self._forget(running)
-
-    async def begin(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        call: SessionRequest,
-        *,
-        headers: Mapping[str, str] = NO_HEADERS,
-        tasks: bool = False,
-    ) -> UpstreamCall:
-        running = self._start(call)
+    async def _begin(self, running: UpstreamCall) -> None:
         scope = self._scopes[running.number] = trio.CancelScope()
 
         async def carry_out() -> None:
             with scope:
                 try:
-                    running.end(await self._carry_out(running, method, params, call, None, headers, tasks))
+                    running.end(await self._answer(running, None))
                 except (BackendError, UpstreamRefusal) as error:
                     running.end(error)
                 finally:
                     del self._scopes[running.number]
-                    self._forget(running)
+                    self._running.pop(running.number, None)
                     running.end(UpstreamGone("is being stopped"))
 
         assert self._nursery is not None
         self._nursery.start_soon(carry_out)
-        return running
-
-    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw:
-        return await follow(running, outlet, self._reply)
 
     async def give_up(self, running: UpstreamCall) -> None:
         scope = self._scopes.get(running.number)
+        self._running.pop(running.number, None)
         if scope is not None and running.outcome is None:
             scope.cancel()
             await self._say_cancelled(running)
 
-    async def follow_resource(self, uri: str) -> None:
-        if uri in self._followed:
-            return
-        while len(self._followed) >= RESOURCES_FOLLOWED:
-            oldest = next(iter(self._followed))
-            del self._followed[oldest]
-            if not self.agreement.modern:
-                await self.request("resources/unsubscribe", {"uri": oldest})
-        self._followed[uri] = None
-        if self.agreement.modern:
-            self._changes.ask_anew()
-        elif self.agreement.has("resources", "subscribe"):
-            await self.request("resources/subscribe", {"uri": uri})
+    async def _listen_anew(self) -> None:
+        self._changes.ask_anew()
 
     async def own_resources(self, asked: SessionRequest, read: ReadResources) -> Sequence[Resource]:
         """List what there is in the caller's session. A list is good until the caller makes another request."""
@@ -255,38 +182,29 @@ class HttpLink:
             session.resources = (session.begun, found)
         return session.resources[1]
 
-    async def _carry_out(
-        self,
-        running: UpstreamCall,
-        method: str,
-        params: Mapping[str, Any],
-        call: SessionRequest | None,
-        outlet: Outlet | None,
-        headers: Mapping[str, str],
-        tasks: bool,
-    ) -> Raw:
-        number = running.number
-        token = number if call is not None and call.wants_progress else None
+    async def _answer(self, running: UpstreamCall, outlet: Outlet | None) -> Raw:
+        number, call, headers = running.number, running.call, running.headers
         modern = self.agreement.modern
-        if modern:
-            told: Mapping[str, Any] = modern_params(
-                params, call, questions=self._questions, tasks=tasks, token=token
-            )
-        else:
-            if call is not None and call.log_level is not None:
+        if not modern and call is not None:
+            if outlet is not None and call.can:
+                # It may ask on its stream, and its caller may not wait there.
+                await self._begin(running)
+                return await self.follow(running, outlet)
+            if call.log_level is not None:
                 await self._set_level(call, call.log_level)
-            told = handshake_params(params, token)
-        message = request_message(number, method, told)
-        if len(message) > MESSAGE_BYTES:
-            raise BackendError("this is more than can be passed on at once")
+        message = self._message_of(running)
         # In the handshake era no header names the request; a payment goes along in either.
-        lines = head_of(method, headers) if modern else lines_of(headers) if headers else b""
+        lines = head_of(running.method, headers) if modern else lines_of(headers) if headers else b""
         take = partial(self._take, number, running, outlet)
         try:
             if modern:
                 read = partial(answer_of, wire=self._wire, take=take)
                 return await self._wire.ask(message, self._sessions.own.head + lines, call, read)
             return await self._sessions.ask(message, lines, call, take, renewed=self._tells.lists)
+        except trio.Cancelled:
+            if number not in self._scopes:
+                await self._say_cancelled(running)
+            raise
         except NotReached as error:
             if not error.busy:
                 self.reason = str(error)
@@ -336,14 +254,6 @@ class HttpLink:
             await self.request("logging/setLevel", {"level": wanted}, call=call.quiet())
         except UpstreamRefusal:
             return
-
-    def _start(self, call: SessionRequest | None) -> UpstreamCall:
-        running = UpstreamCall(next(self._numbers), call)
-        self._running[running.number] = running
-        return running
-
-    def _forget(self, running: UpstreamCall) -> None:
-        self._running.pop(running.number, None)
 
     async def _reply(self, running: UpstreamCall, message: bytes) -> None:
         await self._sessions.say(message, running.call)

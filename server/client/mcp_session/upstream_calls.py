@@ -7,7 +7,9 @@ oldest progress. Questions and the end are never lost; one that asks more than a
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, TypeAlias
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
@@ -22,6 +24,8 @@ from server.mcp.call_questions import Question
 NEWS_WAITING: Final = 64
 NEWS_BYTES: Final = 1024 * 1024
 QUESTIONS_OPEN: Final = 16
+
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 Outcome: TypeAlias = Raw | UpstreamRefusal | BackendError
 
@@ -51,16 +55,33 @@ class UpstreamCall:
         "_size",
         "_sizes",
         "call",
+        "headers",
+        "method",
         "number",
         "open",
         "outcome",
+        "params",
         "refused",
+        "tasks",
     )
 
-    def __init__(self, number: int, call: SessionRequest | None) -> None:
-        """Begin with nothing heard. `call`: whose it is; None for a request of our own, of which nobody can be asked anything."""
+    def __init__(
+        self,
+        number: int,
+        call: SessionRequest | None,
+        method: str = "",
+        params: Mapping[str, Any] = NOTHING,
+        headers: Mapping[str, str] = NOTHING,
+        tasks: bool = False,
+    ) -> None:
+        """Begin with nothing heard. `call`: whose it is; None for a request of our own, of which nobody can be asked anything. `headers` go
+        along over HTTP; `tasks`: the answer may be a task."""
         self.number = number
         self.call = call
+        self.method = method
+        self.params = params
+        self.headers = headers
+        self.tasks = tasks
         self.outcome: Outcome | None = None
         self.open: dict[int | str, UpstreamQuestion] = {}  # not answered yet
         self.refused: CannotAsk | None = None  # it wanted to ask, and nobody could be

@@ -2,67 +2,76 @@
 
 from __future__ import annotations
 
+import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import msgspec
 import trio
 from msgspec import Raw
 
-from server.client.mcp_session.agreement import Agreement
+from server.client.mcp_session.agreement import Agreement, handshake_params, modern_params
+from server.client.mcp_session.following import follow
+from server.client.mcp_session.incoming_messages import UNHEARD, IncomingMessages, UpstreamTells
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_calls import UpstreamCall
+from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, request_message
+from server.client.mcp_session.upstream_questions import abilities_for
+from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
 
 if TYPE_CHECKING:
     from server.mcp.messages import Resource
 
+__all__ = ["NO_HEADERS", "UNHEARD", "Link", "ReadResources", "UpstreamTells"]
+
+RESOURCES_FOLLOWED: Final = 256
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class UpstreamTells(msgspec.Struct, frozen=True):
-    """The hearers of what belongs to no request. Neither waits."""
+class Link(ABC):
+    """The connection, and what is agreed on, until it has `ended`. Requests raise `UpstreamRefusal` for an error that the server answers
+    with, `BackendError` where no answer came, and whatever comes out of the outlet."""
 
-    lists: Callable[[], None]  # some list changed
-    resource: Callable[[str], None]  # what this URI holds
-
-
-UNHEARD: Final = UpstreamTells(lists=lambda: None, resource=lambda uri: None)
-
-
-class Link(Protocol):
-    """Made, and what is agreed on; until it has `ended`. Requests raise `UpstreamRefusal` for an error that the upstream
-    answers with, `BackendError` where no answer came, and whatever comes out of the outlet."""
-
-    @property
-    def agreement(self) -> Agreement: ...
-
-    @property
-    def ended(self) -> trio.Event:
-        """The event that there will be no more answers; why is `reason`."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Continues a sentence about the upstream; `more` is for its owner."""
-        ...
-
-    @property
-    def more(self) -> str: ...
+    def __init__(
+        self,
+        tells: UpstreamTells,
+        *,
+        questions: frozenset[str],
+        in_session: frozenset[str] | None,
+        name: str,
+        log: Logger,
+    ) -> None:
+        """Keep the parts. `questions`: the kinds that may be asked, and `in_session` what somebody can do in the handshake era, in the words of
+        `ABILITIES`; None: all."""
+        self.agreement = Agreement(version="", modern=True, capabilities={})
+        self.ended: Final = trio.Event()  # there will be no more answers
+        self.reason = "is being stopped"  # continues a sentence about the server
+        self.more = ""  # for its owner
+        self._tells = tells
+        self._questions = questions
+        self._in_session: Final = abilities_for(questions) if in_session is None else in_session
+        self._name = name
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._running: dict[int, UpstreamCall] = {}
+        self._hearing = IncomingMessages(self._running, tells, questions=self._in_session, name=name, log=log)
+        self._followed: dict[str, None] = {}
 
     @property
     def busy(self) -> bool:
         """True if any request is under way."""
-        ...
+        return bool(self._running)
 
+    @abstractmethod
     async def agree(self, era: str) -> None:
         """Settle the era. Raises `BackendError`, and `UpstreamRefusal`."""
-        ...
 
+    @abstractmethod
     async def end(self) -> None:
         """End what was begun there, without making anybody wait for it."""
-        ...
 
     async def request(
         self,
@@ -76,7 +85,11 @@ class Link(Protocol):
     ) -> Raw:
         """Make one request and return its answer. For a caller that can be asked, `begin` and `follow` are the two steps of it. `headers`
         go along over HTTP; `tasks`: the answer may be a task."""
-        ...
+        running = self._start(call, method, params, headers, tasks)
+        try:
+            return await self._answer(running, outlet)
+        finally:
+            await self.give_up(running)
 
     async def begin(
         self,
@@ -88,21 +101,78 @@ class Link(Protocol):
         tasks: bool = False,
     ) -> UpstreamCall:
         """Begin a request that goes on while nobody follows it, until it is given up."""
-        ...
+        running = self._start(call, method, params, headers, tasks)
+        await self._begin(running)
+        return running
 
-    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw: ...
+    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw:
+        return await follow(running, outlet, self._reply)
 
+    @abstractmethod
     async def give_up(self, running: UpstreamCall) -> None:
         """Give up a request whose answer nobody wants. This takes a second at most, and cannot be cancelled."""
-        ...
 
+    @abstractmethod
     async def own_resources(self, asked: SessionRequest, read: ReadResources) -> Sequence[Resource]:
         """List what there is for this caller, where something may be there for nobody else. Raises what `read` raises."""
-        ...
 
     async def follow_resource(self, uri: str) -> None:
         """Ask to be told when a resource changes."""
-        ...
+        if uri in self._followed:
+            return
+        while len(self._followed) >= RESOURCES_FOLLOWED:
+            oldest = next(iter(self._followed))
+            del self._followed[oldest]
+            if not self.agreement.modern:
+                await self.request("resources/unsubscribe", {"uri": oldest})
+        self._followed[uri] = None
+        if self.agreement.modern:
+            await self._listen_anew()
+        elif self.agreement.has("resources", "subscribe"):
+            await self.request("resources/subscribe", {"uri": uri})
+
+    @abstractmethod
+    async def _answer(self, running: UpstreamCall, outlet: Outlet | None) -> Raw:
+        """Send a request, and return its answer."""
+
+    @abstractmethod
+    async def _begin(self, running: UpstreamCall) -> None:
+        """Send a request whose answer is followed, or have it sent."""
+
+    @abstractmethod
+    async def _reply(self, running: UpstreamCall, message: bytes) -> None:
+        """Answer a question that belongs to this request."""
+
+    @abstractmethod
+    async def _listen_anew(self) -> None:
+        """Ask in the stateless era to be told of all that is followed now."""
+
+    def _start(
+        self,
+        call: SessionRequest | None,
+        method: str = "",
+        params: Mapping[str, Any] = NO_HEADERS,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
+    ) -> UpstreamCall:
+        running = UpstreamCall(next(self._numbers), call, method, params, headers, tasks)
+        self._running[running.number] = running
+        return running
+
+    def _message_of(self, running: UpstreamCall) -> bytes:
+        """Write a request in the way of the era. Raises `BackendError` for one that is too large."""
+        number, call = running.number, running.call
+        token = number if call is not None and call.wants_progress else None
+        if self.agreement.modern:
+            told: Mapping[str, Any] = modern_params(
+                running.params, call, questions=self._questions, tasks=running.tasks, token=token
+            )
+        else:
+            told = handshake_params(running.params, token)
+        message = request_message(number, running.method, told)
+        if len(message) > MESSAGE_BYTES:
+            raise BackendError("this is more than can be passed on at once")
+        return message
 
 
 # Reads the resources that are there for whoever makes this request.

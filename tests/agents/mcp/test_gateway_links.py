@@ -14,7 +14,7 @@ from upstreams import MODERN, Caller, Log
 from wires import Answer, Stream, Wire, said, stream, wire
 
 from server.agents.base.backend import AgentRequest
-from server.client.mcp_session import message_channel, streamable_http
+from server.client.mcp_session import upstream_link
 from server.client.mcp_session.http_wire import HttpWire, UpstreamSessionLost
 from server.client.mcp_session.message_channel import GARBAGE_LINES, ChannelLink, open_channel
 from server.client.mcp_session.streamable_http import HttpLink, head_of
@@ -70,7 +70,7 @@ def upstream(era: str, **capabilities: Any) -> Upstream:
 
 @ERAS
 async def test_what_is_followed_is_the_newest_so_many(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_channel, "RESOURCES_FOLLOWED", 2)
+    monkeypatch.setattr(upstream_link, "RESOURCES_FOLLOWED", 2)
     over = Stream(upstream(era, **SUBSCRIBES))
     async with open_link(over, era=era) as link:
         for uri in ("a", "b", "a", "c"):
@@ -120,7 +120,7 @@ async def test_a_message_is_as_large_as_it_may_be(era: str, monkeypatch: pytest.
     async with open_link(over, era=era) as link:
         await link.request("echo", {"word": ""})
         size = len(json.dumps(over.said[-1], separators=(",", ":")))
-        monkeypatch.setattr(message_channel, "MESSAGE_BYTES", size)
+        monkeypatch.setattr(upstream_link, "MESSAGE_BYTES", size)
         assert bytes(await link.request("echo", {"word": ""})) == b"{}"
         with pytest.raises(BackendError, match="more than can be passed on"):
             await link.request("echo", {"word": "x"})
@@ -208,7 +208,7 @@ def result(number: int) -> Answer:
 async def test_over_http_what_is_followed_is_the_newest_so_many(
     modern: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streamable_http, "RESOURCES_FOLLOWED", 2)
+    monkeypatch.setattr(upstream_link, "RESOURCES_FOLLOWED", 2)
     answers = [result(number) for number in range(1, 5)]
     async with over_http(*answers, modern=modern, resources={"subscribe": True}) as (link, over):
         for uri in ("a", "b", "a", "c"):
@@ -227,7 +227,7 @@ async def test_over_http_a_message_is_as_large_as_it_may_be(
     async with over_http(result(1), result(2), modern=modern) as (link, over):
         await link.request("echo", {"word": ""})
         size = len(json.dumps(cast("Wire", over).said[-1], separators=(",", ":")))
-        monkeypatch.setattr(streamable_http, "MESSAGE_BYTES", size)
+        monkeypatch.setattr(upstream_link, "MESSAGE_BYTES", size)
         assert bytes(await link.request("echo", {"word": ""})) == b"{}"
         with pytest.raises(BackendError, match="more than can be passed on"):
             await link.request("echo", {"word": "x"})
