@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from shlex import quote
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from server.client.client_errors import ClientError
+from server.client.samples.sample_arguments import resolved
+from server.lib.json_objects import items, mapping
 from server.lib.shortened import short_name
+
+# Python's booleans are whole numbers, too.
+_KINDS: Final = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"))
 
 
 class UnusableArguments(ClientError):
-    """What was typed cannot be made into this tool's arguments."""
+    """Words that cannot be made into this tool's arguments."""
 
 
 def from_words(tool: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """`key=value` words as the tool's arguments. Raises `UnusableArguments` naming the first word that does not fit."""
+    """Read `key=value` words as the tool's arguments. Raises `UnusableArguments` naming the first word that does not fit."""
     name = str(tool.get("name"))
-    schema = _mapping(tool.get("inputSchema"))
-    properties = _mapping(schema.get("properties"))
+    schema = mapping(tool.get("inputSchema"))
+    properties = mapping(schema.get("properties"))
     closed = schema.get("additionalProperties") is False
     arguments: dict[str, Any] = {}
     for word in words:
@@ -35,42 +40,37 @@ def from_words(tool: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
         if key not in properties and closed:
             raise UnusableArguments(f"{name} has no argument {key}", hint=usage(tool))
         arguments[key] = _typed(key, value, _types(properties.get(key), schema))
-    required = schema.get("required")
-    missing = [key for key in _strings(required) if key not in arguments]
-    if missing:
+    if missing := [key for key in _strings(schema.get("required")) if key not in arguments]:
         raise UnusableArguments(f"{name} needs {' and '.join(missing)}", hint=usage(tool))
     return arguments
 
 
 def usage(tool: Mapping[str, Any]) -> str:
-    """The tool's arguments in one line, as they would be typed."""
+    """Return the tool's arguments in one line, as they would be typed."""
     words = [f"{quote(key)}=…" if required else f"[{quote(key)}=…]" for key, required in names(tool)]
-    return (
-        f"{tool.get('name')} takes {' '.join(words)}" if words else f"{tool.get('name')} takes no arguments"
-    )
+    return f"{tool.get('name')} takes {' '.join(words) or 'no arguments'}"
 
 
 def names(tool: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Each argument's name and whether it is required, required ones first."""
-    schema = _mapping(tool.get("inputSchema"))
+    """Return each argument's name and whether it is required, required ones first."""
+    schema = mapping(tool.get("inputSchema"))
     required = _strings(schema.get("required"))
-    pairs = [(key, key in required) for key in _mapping(schema.get("properties"))]
+    pairs = [(key, key in required) for key in mapping(schema.get("properties"))]
     return sorted(pairs, key=lambda pair: not pair[1])
 
 
 def type_name(tool: Mapping[str, Any], key: str) -> str:
-    schema = _mapping(tool.get("inputSchema"))
-    property_schema = _mapping(schema.get("properties")).get(key)
-    choices = _resolved(property_schema, schema).get("enum")
-    if isinstance(choices, list) and choices:
-        return " | ".join(str(choice) for choice in cast("list[Any]", choices)[:8])
+    schema = mapping(tool.get("inputSchema"))
+    property_schema = mapping(schema.get("properties")).get(key)
+    if choices := items(resolved(property_schema, schema).get("enum")):
+        return " | ".join(str(choice) for choice in choices[:8])
     return " | ".join(_types(property_schema, schema)) or "any"
 
 
 def describe(tool: Mapping[str, Any], key: str) -> str:
-    """The first line of what the schema says about an argument."""
-    properties = _mapping(_mapping(tool.get("inputSchema")).get("properties"))
-    text = _mapping(properties.get(key)).get("description")
+    """Return the first line of what the schema says about an argument."""
+    properties = mapping(mapping(tool.get("inputSchema")).get("properties"))
+    text = mapping(properties.get(key)).get("description")
     return text.strip().partition("\n")[0] if isinstance(text, str) else ""
 
 
@@ -96,49 +96,26 @@ def _typed(key: str, value: str, types: Sequence[str]) -> Any:
 
 
 def _types(property_schema: Any, root: Mapping[str, Any], depth: int = 4) -> list[str]:
-    """The JSON types a property may have; empty when the schema does not say."""
-    schema = _resolved(property_schema, root)
+    """Return the JSON types a property may have; none when the schema does not say."""
+    schema = resolved(property_schema, root)
     named = schema.get("type")
     if isinstance(named, str):
         return [named]
     if isinstance(named, list):
-        return _strings(cast("list[Any]", named))
+        return _strings(named)
     if "const" in schema or isinstance(schema.get("enum"), list):
         return list(dict.fromkeys(_type_of(value) for value in schema.get("enum", [schema.get("const")])))
     found: list[str] = []
     for keyword in ("anyOf", "oneOf"):
-        branches = schema.get(keyword)
-        if isinstance(branches, list) and depth:
-            for branch in cast("list[Any]", branches):
-                found.extend(name for name in _types(branch, root, depth - 1) if name not in found)
-    return found
-
-
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """One local `$ref` followed; anything further away is the server's business."""
-    found = _mapping(schema)
-    reference = found.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/"):
-        target: Any = root
-        for step in reference[2:].split("/"):
-            target = _mapping(target).get(step.replace("~1", "/").replace("~0", "~"))
-        return _mapping(target)
+        for branch in items(schema.get(keyword)) if depth else ():
+            found.extend(name for name in _types(branch, root, depth - 1) if name not in found)
     return found
 
 
 def _type_of(value: Any) -> str:
     if value is None:
         return "null"
-    for kind, name in (
-        (bool, "boolean"),
-        (int, "integer"),
-        (float, "number"),
-        (str, "string"),
-        (list, "array"),
-    ):
-        if isinstance(value, kind):
-            return name
-    return "object"
+    return next((name for kind, name in _KINDS if isinstance(value, kind)), "object")
 
 
 def _json(text: str) -> Any:
@@ -148,13 +125,5 @@ def _json(text: str) -> Any:
         return None
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _strings(value: Any) -> list[str]:
-    return (
-        [item for item in cast("list[Any]", value) if isinstance(item, str)]
-        if isinstance(value, list)
-        else []
-    )
+    return [item for item in items(value) if isinstance(item, str)]

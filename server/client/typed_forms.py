@@ -16,6 +16,7 @@ import msgspec
 
 from server.client.client_errors import BadAnswer
 from server.client.formats import FORMATS
+from server.lib.json_objects import items, mapping
 
 # More than a person fills in.
 MAX_FIELDS: Final = 64
@@ -28,7 +29,7 @@ _LARGEST: Final = sys.float_info.max
 
 
 class BadValue(ValueError):
-    """What was typed does not fit its field. The text tells the person what would."""
+    """Words that do not fit their field. The text tells the person what would."""
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,29 +51,26 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_nothing(self) -> bool:
-        """Is there an answer without typing anything: a default, nothing at all, or an empty choice?"""
+        """True if there is an answer without typing anything: a default, nothing at all, or an empty choice."""
         return (
             not self.required or self.default is not None or (self.kind == "choices" and self.least is None)
         )
 
 
 def read_form(schema: Any) -> list[FormField]:
-    """The fields of a `requestedSchema`, in their order. Raises `BadAnswer`."""
-    properties = _mapping(_mapping(schema).get("properties"))
-    if _mapping(schema).get("type") != "object" or not isinstance(_mapping(schema).get("properties"), dict):
+    """Read the fields of a `requestedSchema`, in their order. Raises `BadAnswer`."""
+    properties = mapping(mapping(schema).get("properties"))
+    if mapping(schema).get("type") != "object" or not isinstance(mapping(schema).get("properties"), dict):
         raise BadAnswer("the server asks with a form that is none")
     if len(properties) > MAX_FIELDS:
         raise BadAnswer(f"the server asks with a form of more than {MAX_FIELDS} fields")
-    required = _mapping(schema).get("required")
-    needed = cast("list[Any]", required) if isinstance(required, list) else []
-    return [_field(name, _mapping(described), name in needed) for name, described in properties.items()]
+    needed = items(mapping(schema).get("required"))
+    return [_field(name, mapping(described), name in needed) for name, described in properties.items()]
 
 
-def parse(field: FormField, text: str) -> Any:
-    """The value that a line means. A choice is made by a value or a title; `parse_numbered` takes numbers as well.
-
-    Raises `BadValue`.
-    """
+def parse(field: FormField, text: str, *, by_number: bool = False) -> Any:
+    """Return the value that a line means. A choice is made by a value or a title; `by_number`: the options were shown with numbers, and
+    a number is always an option's place. Raises `BadValue`."""
     if any(_is_control(character) for character in text):
         raise BadValue("there are control characters in it, such as arrow keys make")
     match field.kind:
@@ -83,24 +81,10 @@ def parse(field: FormField, text: str) -> Any:
         case "boolean":
             return _boolean(text.strip().casefold())
         case "choice":
-            return _chosen(field, text.strip(), by_number=False)
+            return _chosen(field, text.strip(), by_number=by_number)
         case "choices":
-            return check_choices(
-                field, [_chosen(field, word, by_number=False) for word in _words(field, text)]
-            )
-
-
-def parse_numbered(field: FormField, text: str) -> Any:
-    """Like `parse`, of a field whose options were shown with numbers. A number is always an option's place."""
-    match field.kind:
-        case "choice":
-            return _chosen(field, text.strip(), by_number=True)
-        case "choices":
-            return check_choices(
-                field, [_chosen(field, word, by_number=True) for word in _words(field, text)]
-            )
-        case _:
-            return parse(field, text)
+            words = _words(field, text)
+            return check_choices(field, [_chosen(field, word, by_number=by_number) for word in words])
 
 
 def check_choices(field: FormField, values: Sequence[str]) -> list[str]:
@@ -113,7 +97,7 @@ def check_choices(field: FormField, values: Sequence[str]) -> list[str]:
 
 
 def nothing(field: FormField) -> Any:
-    """The value of a field that nothing was typed into; None where it is left out. Raises `BadValue`."""
+    """Return the value of a field that nothing was typed into; None where it is left out. Raises `BadValue`."""
     if field.default is not None:
         return field.default
     if not field.required:
@@ -124,7 +108,7 @@ def nothing(field: FormField) -> Any:
 
 
 def wanted(field: FormField) -> str:
-    """What to type, in a few words of ours."""
+    """Say what to type, in a few words of ours."""
     match field.kind:
         case "text":
             known = FORMATS.get(field.format)
@@ -171,41 +155,34 @@ def _field(name: str, described: Mapping[str, Any], required: bool) -> FormField
                 options=options or (),
             )
         case "integer" | "number" as kind:
-            bounds: dict[str, Any] = {
-                "least": _bound(described, "minimum"),
-                "most": _bound(described, "maximum"),
-            }
-            field = FormField(**common, kind=kind, **bounds)
+            least, most = _bound(described, "minimum"), _bound(described, "maximum")
+            field = FormField(**common, kind=kind, least=least, most=most)
         case "boolean":
             field = FormField(**common, kind="boolean")
         case "array":
-            bounds: dict[str, Any] = {
-                "least": _bound(described, "minItems") or None,
-                "most": _bound(described, "maxItems"),
-            }
-            options = _options(_mapping(described.get("items")), "anyOf")
+            least, most = _bound(described, "minItems") or None, _bound(described, "maxItems")
+            options = _options(mapping(described.get("items")), "anyOf")
             if options is None:
                 raise BadAnswer(
                     f"the server asks for “{name}”, a list without choices, which a form cannot have"
                 )
-            field = FormField(**common, kind="choices", options=options, **bounds)
+            field = FormField(**common, kind="choices", options=options, least=least, most=most)
         case _:
             raise BadAnswer(f"the server asks for “{name}” in a way that a form cannot have")
     return msgspec.structs.replace(field, default=_default(field, described.get("default")))
 
 
 def _options(described: Mapping[str, Any], titled: str) -> list[Option] | None:
-    """None where anything may be typed."""
+    """Return the options; None where anything may be typed."""
     named = described.get(titled)
     values = described.get("enum")
     if isinstance(named, list):
-        entries = [_mapping(entry) for entry in cast("list[Any]", named)]
+        entries = [mapping(entry) for entry in items(named)]
         pairs: list[tuple[Any, Any]] = [(entry.get("const"), entry.get("title")) for entry in entries]
     elif isinstance(values, list):
-        plain = cast("list[Any]", values)
+        plain = items(values)
         # `enumNames` is of the revisions before `oneOf`.
-        titles = described.get("enumNames")
-        names = cast("list[Any]", titles) if isinstance(titles, list) else []
+        names = items(described.get("enumNames"))
         pairs = list(zip(plain, names if len(names) == len(plain) else plain, strict=True))
     else:
         return None
@@ -215,7 +192,7 @@ def _options(described: Mapping[str, Any], titled: str) -> list[Option] | None:
 
 
 def _default(field: FormField, value: Any) -> Any:
-    """What Enter would take, if it is a value of the field."""
+    """Return what Enter would take, if it is a value of the field."""
     known = {option.value for option in field.options}
     try:
         match field.kind:
@@ -307,7 +284,7 @@ def _chosen(field: FormField, text: str, *, by_number: bool) -> str:
 
 
 def _words(field: FormField, text: str) -> list[str]:
-    """Several choices in one line. A comma that is part of a value or a title is not between two."""
+    """Split several choices in one line. A comma that is part of a value or a title is not between two."""
     if any(text.strip() in (option.value, option.title) for option in field.options):
         return [text.strip()]
     if re.fullmatch(r"[0-9\s]+", text):
@@ -355,7 +332,3 @@ def _bound(described: Mapping[str, Any], name: str) -> float | None:
 def _string(described: Mapping[str, Any], name: str) -> str:
     value = described.get(name)
     return value if isinstance(value, str) else ""
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}

@@ -25,6 +25,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
+def items(value: Any) -> list[Any]:
+    """Return a list of JSON as it is, and an empty one in place of anything else."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
 def strings(value: object) -> tuple[str, ...]:
     """Return the texts among the first hundred items of a list; none of anything else."""
     if not isinstance(value, list):

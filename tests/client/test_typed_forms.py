@@ -11,7 +11,7 @@ from server.client.server_questions import PageQuestion, read_questions
 from server.client.typed_forms import BadValue, FormField, nothing, parse, parse_numbered, read_form, wanted
 from server.mcp.call_questions import Question as ServerQuestion
 from server.mcp.call_questions import QuestionMethod
-
+from server.client.typed_forms import BadValue, FormField, nothing, parse, read_form, wanted
 ROOMS = [{"const": "g", "title": "The garden"}, {"const": "2", "title": "The hall"}]
 
 
@@ -108,15 +108,15 @@ def test_a_line_that_does_not_fit_is_told_what_would(described: dict[str, Any], 
 
 
 def test_a_number_is_the_place_of_an_option_where_options_have_numbers() -> None:
-    assert parse_numbered(field(type="string", oneOf=ROOMS), "2") == "2"
-    assert parse_numbered(field(type="string", oneOf=[ROOMS[1], ROOMS[0]]), "2") == "g"
-    assert parse_numbered(field(type="string", oneOf=ROOMS), "the garden") == "g"
-    assert parse_numbered(field(**choices()), "3 1") == ["c", "g"]
-    assert parse_numbered(field(**choices()), "3, the garden") == ["c", "g"]
-    assert parse_numbered(field(type="integer"), "7") == 7
+    assert parse(field(type="string", oneOf=ROOMS), "2", by_number=True) == "2"
+    assert parse(field(type="string", oneOf=[ROOMS[1], ROOMS[0]]), "2", by_number=True) == "g"
+    assert parse(field(type="string", oneOf=ROOMS), "the garden", by_number=True) == "g"
+    assert parse(field(**choices()), "3 1", by_number=True) == ["c", "g"]
+    assert parse(field(**choices()), "3, the garden", by_number=True) == ["c", "g"]
+    assert parse(field(type="integer"), "7", by_number=True) == 7
     for text in ("0", "3", "9999"):
         with pytest.raises(BadValue, match="the choices are 1 to 2"):
-            parse_numbered(field(type="string", oneOf=ROOMS), text)
+            parse(field(type="string", oneOf=ROOMS), text, by_number=True)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from server.cli import terminal
 from server.cli.terminal import CliError, Misuse, StatusLine, clean, cut, paint, say
 from server.client.server_info import ServerInfo
 from server.client.server_questions import DECLINED, FormQuestion, Mode, PageQuestion, Question, accepted
-from server.client.typed_forms import BadValue, FormField, nothing, parse, parse_numbered, wanted
+from server.client.typed_forms import BadValue, FormField, nothing, parse, wanted
 from server.lib.oauth_client.addresses import host_of, is_loopback
 from server.lib.shortened import short_name
 
@@ -254,7 +254,7 @@ async def _field(field: FormField, *, bare: bool) -> Any:
         if line is None:
             raise EOFError
         try:
-            return parse_numbered(field, line) if line.strip() else nothing(field)
+            return parse(field, line, by_number=True) if line.strip() else nothing(field)
         except BadValue as error:
             say(paint(str(error), "yellow", sys.stderr))
 

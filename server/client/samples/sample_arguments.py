@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from server.lib.json_objects import mapping
+from server.lib.json_objects import items, mapping
 
 # Deeper than this nothing is made up: a schema may lead back to itself.
 MAX_DEPTH: Final = 6
@@ -37,34 +37,27 @@ _FORMATS: Final[Mapping[str, str]] = {
 
 
 def declared(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Whole sets of arguments that a tool's schema gives as its `examples`."""
-    found = schema.get("examples")
-    given = cast("list[Any]", found) if isinstance(found, list) else []
+    """Return whole sets of arguments that a tool's schema gives as its `examples`."""
+    given = items(schema.get("examples"))
     return [cast("Mapping[str, Any]", each) for each in given if isinstance(each, dict)][:MAX_EXAMPLES]
 
 
 def sample(schema: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`given`, or else the first declared example, or else every argument that is required, and those that have a default."""
-    if given is not None:
-        return dict(given)
-    if examples := declared(schema):
-        return dict(examples[0])
-    made = _Maker(schema).value(schema, MAX_DEPTH)
-    return cast("dict[str, Any]", made) if isinstance(made, dict) else {}
+    """Return `given`, or else the first declared example, or else every argument that is required, and those that have a default."""
+    whole = given if given is not None else next(iter(declared(schema)), None)
+    made = _Maker(schema).value(schema, MAX_DEPTH) if whole is None else whole
+    return dict(mapping(made))
 
 
 def stated(schema: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return `given`, or else only what the schema itself states: its first example, constants, defaults and examples of arguments.
     Nothing is made up."""
-    if given is not None:
-        return dict(given)
-    if examples := declared(schema):
-        return dict(examples[0])
-    return _Maker(schema).stated(schema, MAX_DEPTH)
+    whole = given if given is not None else next(iter(declared(schema)), None)
+    return _Maker(schema).stated(schema, MAX_DEPTH) if whole is None else dict(whole)
 
 
 def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where a local `$ref` leads; anything else as it is."""
+    """Return where a local `$ref` leads; anything else as it is."""
     found = mapping(schema)
     for _ in range(_STEPS):
         reference = found.get("$ref")
@@ -79,12 +72,12 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def type_of(schema: Mapping[str, Any]) -> str:
-    """The type that a value of it most likely has; empty where nothing is said."""
+    """Return the type that a value of it most likely has; empty where nothing is said."""
     named = schema.get("type")
     if isinstance(named, str):
         return named
     if isinstance(named, list):
-        names = [name for name in cast("list[Any]", named) if isinstance(name, str)]
+        names = [name for name in items(named) if isinstance(name, str)]
         return next((name for name in names if name != "null"), names[0] if names else "")
     for keyword, name in (("properties", "object"), ("items", "array"), ("pattern", "string")):
         if keyword in schema:
@@ -93,7 +86,7 @@ def type_of(schema: Mapping[str, Any]) -> str:
 
 
 class _Maker:
-    """Makes one sample, of so many values at most."""
+    """The maker of one sample, of so many values at most."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -106,13 +99,11 @@ class _Maker:
             if key in schema:
                 return schema[key]
         for key in ("examples", "enum"):
-            values = schema.get(key)
-            if isinstance(values, list) and values:
-                return cast("list[Any]", values)[0]
+            if values := items(schema.get(key)):
+                return values[0]
         for key in ("oneOf", "anyOf", "allOf"):
-            branches = schema.get(key)
-            if isinstance(branches, list) and branches and depth and "properties" not in schema:
-                return self.value(self._first_meant(cast("list[Any]", branches)), depth - 1)
+            if (branches := items(schema.get(key))) and depth and "properties" not in schema:
+                return self.value(self._first_meant(branches), depth - 1)
         match type_of(schema):
             case "object":
                 return self._object(schema, depth)
@@ -131,33 +122,31 @@ class _Maker:
 
     def stated(self, written: Any, depth: int) -> dict[str, Any]:
         schema = resolved(written, self._root)
-        required = schema.get("required")
-        needed = cast("list[Any]", required) if isinstance(required, list) else []
+        needed = items(schema.get("required"))
         found: dict[str, Any] = {}
         for name, each in mapping(schema.get("properties")).items():
             self._left -= 1
             if not depth or self._left <= 0:
                 break
             inner = resolved(each, self._root)
-            examples = inner.get("examples")
+            examples = items(inner.get("examples"))
             if "default" in inner:
                 found[name] = inner["default"]
             elif name in needed and "const" in inner:
                 found[name] = inner["const"]
-            elif name in needed and isinstance(examples, list) and examples:
-                found[name] = cast("list[Any]", examples)[0]
+            elif name in needed and examples:
+                found[name] = examples[0]
             elif "properties" in inner and (members := self.stated(inner, depth - 1)):
                 found[name] = members
         return found
 
     def _first_meant(self, branches: Sequence[Any]) -> Any:
-        """Not the one that says that there is nothing."""
+        """Return the first branch that does not say that there is nothing."""
         meant = (each for each in branches if resolved(each, self._root).get("type") != "null")
         return next(meant, branches[0])
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        required = schema.get("required")
-        needed = cast("list[Any]", required) if isinstance(required, list) else []
+        needed = items(schema.get("required"))
         made: dict[str, Any] = {}
         for name, inner in mapping(schema.get("properties")).items():
             if not depth or self._left <= 0:
