@@ -28,15 +28,16 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return is_loopback(self.url)
 
 
-def complete(typed: str) -> Address:
-    """Return the address meant by `typed`: a scheme and `/mcp` are added where missing. Raise `BadAddress`."""
+def complete(typed: str, *, tcp: bool = False) -> Address:
+    """Return the address meant by `typed`: a scheme and `/mcp` are added where missing. `tcp`: it may also be `tcp://HOST:PORT`. Raise
+    `BadAddress`."""
     try:
-        return _complete(typed)
+        return _complete(typed, tcp=tcp)
     except NotAUrl as problem:
         raise BadAddress(str(problem), hint="try http://localhost:8420/mcp") from None
 
 
-def _complete(typed: str) -> Address:
+def _complete(typed: str, *, tcp: bool) -> Address:
     text = typed.strip()
     if not text or len(text) > MAX_ADDRESS or any(c.isspace() or not c.isprintable() for c in text):
         raise BadAddress("that is no URL of an MCP server", hint="try http://localhost:8420/mcp")
@@ -47,6 +48,10 @@ def _complete(typed: str) -> Address:
     if "://" not in text:
         text = f"{'http' if is_loopback_host(split(f'http://{text}').hostname) else 'https'}://{text}"
     parts = split(text)
+    if parts.scheme == "tcp" and tcp:
+        if not parts.hostname or not parts.port or parts.path or parts.query or "@" in parts.netloc:
+            raise BadAddress("that is no host and port", hint="try tcp://127.0.0.1:9000")
+        return Address(url=canonical_parts(parts), completed=False)
     if parts.scheme not in DEFAULT_PORTS:
         raise BadAddress(
             f"{parts.scheme} is not spoken here", hint="use an https:// address, or http:// on this machine"

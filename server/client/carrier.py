@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from copy import copy
 from shlex import quote
 from types import MappingProxyType
 from typing import Final
@@ -60,9 +61,16 @@ class Carrier:
         """Take what every message is sent with; `nameless` is for somebody who pays instead of logging in."""
         self.url = url
         self.host = host_of(url)
+        self._at = url
         self._client = client
         self._entrance = entrance
         self._nameless = nameless
+
+    def at(self, url: str) -> Carrier:
+        """Return the way to another address of this server, with the same login."""
+        found = copy(self)
+        found._at = url
+        return found
 
     @asynccontextmanager
     async def open(
@@ -86,7 +94,7 @@ class Carrier:
                 with network_trouble(self.url):
                     async with self._client.open(
                         method,
-                        self.url,
+                        self._at,
                         body=body,
                         lines=lines,
                         headers={**headers, **self._shown(token, method)},
@@ -96,7 +104,7 @@ class Carrier:
                         if response.status != 401:
                             yield response
                             return
-                        another = only_wants_nonce(token, self.url, response.head)
+                        another = only_wants_nonce(token, self._at, response.head)
             except Unreachable as error:
                 if body and error.sent and error.hint is None:
                     error.hint = PERHAPS_DONE
@@ -113,7 +121,7 @@ class Carrier:
     def _shown(self, token: Secret | None, method: str) -> Mapping[str, str]:
         if token is None and self._nameless is not None:
             return self._nameless.headers
-        return headers_of(token, method, self.url)
+        return headers_of(token, method, self._at)
 
     @contextmanager
     def told(self) -> Generator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 
 from server.client.carrier import Carrier
-from server.client.mcp_session.http_wire import STREAM_BYTES, HttpWire, refusal_in
+from server.client.mcp_session.http_wire import STREAM_BYTES, HttpWire, refusal_in, same_origin
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_messages import UpstreamRefusal
 from server.lib.http_client.fetch import UpstreamAnswer
@@ -38,8 +38,8 @@ class LoginWire(HttpWire):
         return refusal or self._carrier.problem(answer)
 
     def elsewhere(self, target: str) -> LoginWire:
-        """Refuse: a login is shown at no other address than the one that was typed."""
-        raise ValueError("names an address at another place")
+        """Return the wire to another address of this origin, as the server named it. Raises `ValueError`."""
+        return LoginWire(self._carrier.at(same_origin(self._carrier.url, target)))
 
 
 def _is_final(status: int) -> bool:

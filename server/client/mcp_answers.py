@@ -1,17 +1,28 @@
-"""The answers of an MCP server, read for mcp_client.py: who it is, why it refuses, how much it wants to be paid."""
+"""The answers of an MCP server, read for a person: who it is, why it refuses, what went wrong, how much it wants to be paid."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
 from server.client.client_errors import BadAnswer, CallRefused, ClientError
 from server.client.mcp_session.agreement import Agreement
-from server.client.mcp_session.upstream_messages import INTERNAL_ERROR, MISSING_CAPABILITY, members
+from server.client.mcp_session.upstream_messages import (
+    INTERNAL_ERROR,
+    MISSING_CAPABILITY,
+    UpstreamFailure,
+    UpstreamGone,
+    UpstreamRefusal,
+    members,
+)
+from server.client.mcp_session.upstream_tasks import TaskCancelled
 from server.client.server_info import ServerInfo
 from server.lib.json_objects import mapping
+from server.lib.oauth_client.addresses import host_of
 from server.mcp.versions import TASKS_EXTENSION
 
 if TYPE_CHECKING:
@@ -76,6 +87,28 @@ def refused(error: Mapping[str, Any], method: str) -> CallRefused:
             hint=f"it has a question for a person: call it on a terminal{otherwise}",
         )
     return CallRefused(f"the server refused {method}: {said}", code=number, error=error)
+
+
+@contextmanager
+def told(url: str, method: str) -> Generator[None]:
+    """Turn what goes wrong in a session into what a person is told: a `ClientError`."""
+    try:
+        yield
+    except UpstreamRefusal as refusal:
+        error = {"code": refusal.code, "message": str(refusal), "data": refusal.data}
+        raise refused(error, method) from None
+    except TaskCancelled as failure:
+        raise CallRefused(f"{host_of(url)} {failure}", code=0) from None
+    except UpstreamGone as failure:
+        raise BadAnswer(f"{host_of(url)} {failure}", hint="the call may have been carried out") from None
+    except UpstreamFailure as failure:
+        raise bad_answer(url, str(failure)) from None
+
+
+def bad_answer(url: str, text: str) -> BadAnswer:
+    over_http = url.startswith("http")
+    hint = f"is this an MCP server? `ostiary doctor {quote(url)}` looks closer" if over_http else None
+    return BadAnswer(f"{host_of(url)} {text}", hint=hint)
 
 
 def needs_task(error: CallRefused) -> bool:

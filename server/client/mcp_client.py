@@ -1,46 +1,34 @@
 """The terminal's way to use one MCP server: its lists, its tools and its resources, with results and failures as people are shown them.
 
-Era, session and wire are mcp_session's. A server may ask back while a tool runs if `call` is given somebody who answers, and is of the
-newest revision. Tasks are declared where a tool cannot be called otherwise (py). Nothing else is: this client cannot be
-sampled, so a server has no reason to try.
+Era, session and wire are mcp_session's; opened_clients.py opens them. A server may ask back while a tool runs if `call` is given somebody who
+answers. Tasks are declared where a tool cannot be called otherwise. Nothing else is: this client cannot be sampled, so a server has
+no reason to try.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 import trio
 from msgspec import Raw
 
-from server.client.carrier import Carrier
-from server.client.client_errors import BadAnswer, CallRefused, ClientError, Unreachable
-from server.client.login_on_demand import Door, TokenSource
-from server.client.login_wire import LoginWire
-from server.client.mcp_answers import always_a_task, info_of, needs_task, paying, refused, task_id_of
+from server.client.client_errors import BadAnswer, CallRefused, Unreachable
+from server.client.mcp_answers import always_a_task, bad_answer, info_of, needs_task, paying, task_id_of, told
 from server.client.mcp_session.list_pages import list_pages
-from server.client.mcp_session.question_rounds import RoundBounds, in_rounds
-from server.client.mcp_session.streamable_http import HttpLink, name_header
-from server.client.mcp_session.upstream_link import NO_HEADERS, UNHEARD, Link
-from server.client.mcp_session.upstream_messages import (
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
-    members,
-)
-from server.client.mcp_session.upstream_tasks import TaskCancelled, cancel_task, follow_task
+from server.client.mcp_session.question_rounds import RoundBounds, after_pages, in_rounds
+from server.client.mcp_session.streamable_http import name_header
+from server.client.mcp_session.upstream_link import NO_HEADERS, Link
+from server.client.mcp_session.upstream_messages import UpstreamRefusal, members
+from server.client.mcp_session.upstream_tasks import cancel_task, follow_task
 from server.client.seller_terms import NamelessEntry
-from server.client.server_info import ServerInfo
-from server.client.server_questions import MAX_QUESTIONS, Answerer, read_questions
+from server.client.server_questions import MAX_QUESTIONS, Answerer, Mode, read_questions
 from server.lib.counted import counted
-from server.lib.http_client.http_client import HttpClient
 from server.lib.json_objects import decode_object
-from server.lib.log.logger import UNLOGGED
 from server.lib.oauth_client.addresses import host_of
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel, LogMessage, NullOutlet, Outlet, Progress
@@ -54,9 +42,9 @@ DEFAULT_SECONDS: Final = 30.0
 FAREWELL_SECONDS: Final = 2.0
 # A tool that asks more often asks for ever. A state goes back as it came, and nobody else keeps it.
 MOST: Final = RoundBounds(rounds=32, questions=MAX_QUESTIONS, state=1024 * 1024, renames=False)
-# The questions that may be passed on to a person, and the words for each way to answer one.
+# The questions that may be passed on to a person.
 QUESTIONS: Final = frozenset({"elicitation"})
-ABILITIES: Final = {"form": "elicitation", "url": "elicitation.url"}
+NO_MODES: Final = frozenset[Mode]()
 
 TellProgress = Callable[[float, float | None, str], None]
 Answer: TypeAlias = Callable[[Mapping[str, Question]], Awaitable[Mapping[str, Mapping[str, Any]]]]
@@ -93,59 +81,38 @@ class CallOutlet(NullOutlet):
         self._answer = answer
         self._seconds = seconds
         self.patience = trio.CancelScope()
+        self._open = 0
+        self._turn = trio.Lock()
 
     async def emit(self, event: Progress | LogMessage) -> None:
         if isinstance(event, Progress) and self._tell is not None:
             self._tell(event.progress, event.total, event.message or "")
 
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        self._open += 1
         self.patience.deadline = math.inf
-        answers = await self._answer(questions)
-        self.patience.deadline = trio.current_time() + self._seconds
-        return answers
-
-
-def client_over_http(
-    client: HttpClient, url: str, tokens: TokenSource, *, nameless: NamelessEntry | None = None
-) -> McpClient:
-    """Return the client of the server at `url`. `nameless`: somebody who would also pay instead of logging in."""
-    wire = LoginWire(Carrier(client, url, Door(tokens, None), nameless=nameless))
-    link = HttpLink(
-        wire, UNHEARD, None, questions=QUESTIONS, in_session=frozenset(), name=host_of(url), log=UNLOGGED
-    )
-    return McpClient(link, url, nameless=nameless)
+        try:
+            async with self._turn:  # a screen has room for one
+                return await self._answer(questions)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self.patience.deadline = trio.current_time() + self._seconds
 
 
 class McpClient:
-    """Call `connect` first and `aclose` at the end. Methods raise `ClientError`s and may be cancelled at any time."""
+    """The client of one server, over a link that is agreed on. Methods raise `ClientError`s and may be cancelled at any time."""
 
     def __init__(self, link: Link, url: str, *, nameless: NamelessEntry | None = None) -> None:
+        self.server: Final = info_of(link.agreement)
         self._link = link
         self._url = url
         self._nameless = nameless
-        self._server: ServerInfo | None = None
 
     @property
     def nameless(self) -> bool:
         """True for a client that came in to pay, without a login."""
         return self._nameless is not None and self._nameless.taken
-
-    async def connect(self) -> ServerInfo:
-        """Settle how to speak with the server, and return who it is."""
-        with trio.move_on_after(DEFAULT_SECONDS):
-            if not self._link.agreement.version:
-                with self._told("initialize"):
-                    await self._link.agree("auto")
-            self._server = info_of(self._link.agreement)
-            return self._server
-        raise Unreachable(f"{host_of(self._url)} did not answer in time")
-
-    @property
-    def server(self) -> ServerInfo:
-        """The server, once it is connected to."""
-        if self._server is None:
-            raise RuntimeError("connect comes first")
-        return self._server
 
     async def tools(self) -> list[dict[str, Any]]:
         """Return the whole catalogue, page by page."""
@@ -180,7 +147,8 @@ class McpClient:
         whole: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
         # An older server is asked for a task; a newer one decides, for clients that say that they know tasks.
         whole |= {"task": {}} if not modern and always_a_task(tool) else {}
-        can = _abilities(answerer) if modern else frozenset[str]()
+        can = abilities(NO_MODES if answerer is None else answerer.modes)
+        pages = QUESTIONS if "elicitation.url" in can else frozenset[str]()
         call = TerminalRequest(can=can, wants_progress=progress is not None)
         outlet = CallOutlet(progress, partial(self._answers, name, answerer), seconds)
         tasks = False
@@ -188,10 +156,19 @@ class McpClient:
         async def exchange(params: Mapping[str, Any]) -> Raw:
             nonlocal tasks
             asked = params if paid is None or not paid.meta else {**params, "_meta": dict(paid.meta)}
+            send = partial(
+                self._raw,
+                "tools/call",
+                asked,
+                seconds,
+                headers=headers,
+                call=call,
+                outlet=outlet,
+                tasks=tasks,
+            )
             try:
-                return await self._raw(
-                    "tools/call", asked, seconds, headers=headers, call=call, outlet=outlet, tasks=tasks
-                )
+                with self._told("tools/call"):
+                    return await (send() if modern else after_pages(send, outlet, questions=pages))
             except CallRefused as error:
                 if not needs_task(error) or tasks:
                     raise
@@ -223,10 +200,14 @@ class McpClient:
         self, task_id: str, call: TerminalRequest, outlet: CallOutlet, seconds: float
     ) -> dict[str, Any]:
         """Return the result of a task, also one with `isError`. A task whose result is not waited for any more is cancelled."""
+
+        async def wait(link: Link, params: Mapping[str, Any], line: Outlet) -> Raw:
+            return await link.request("tasks/result", params, call=call, outlet=line)
+
         over = False
         try:
             with trio.move_on_after(seconds) as outlet.patience, self._told("tools/call"):
-                raw = await follow_task(task_id, call, outlet, self._linked, _wait_for_result, soon=True)
+                raw = await follow_task(task_id, call, outlet, self._linked, wait, soon=True)
                 over = True
                 if not bytes(raw).startswith(b"{"):
                     raise BadAnswer("the task ended without a result")
@@ -260,7 +241,8 @@ class McpClient:
         """Read a resource; return nothing where there is no such thing (MCP, "Reading Resources")."""
         try:
             headers = name_header(uri) if self._link.agreement.modern else NO_HEADERS
-            raw = await self._raw("resources/read", {"uri": uri}, headers=headers)
+            with self._told("resources/read"):
+                raw = await self._raw("resources/read", {"uri": uri}, headers=headers)
         except CallRefused:
             return []
         contents = members(raw).get("contents")
@@ -276,10 +258,6 @@ class McpClient:
         text = contents[0].get("text") if contents else None
         return decode_object(text) if isinstance(text, str) else None
 
-    async def aclose(self) -> None:
-        """End a session of the handshake era, if there is one, without making anybody wait for it."""
-        await self._link.end()
-
     async def _raw(
         self,
         method: str,
@@ -292,39 +270,19 @@ class McpClient:
         tasks: bool = False,
     ) -> Raw:
         """Return the result of one request, an object."""
-        with trio.move_on_after(seconds) as patience, self._told(method):
+        with trio.move_on_after(seconds) as patience:
             if outlet is not None:
                 outlet.patience = patience
             raw = await self._link.request(
                 method, params, call=call, outlet=outlet, headers=headers, tasks=tasks
             )
             if not bytes(raw).startswith(b"{"):
-                raise self._bad_answer(f"answers {method} with no result")
+                raise bad_answer(self._url, f"answers {method} with no result")
             return raw
         raise self._too_slow(seconds)
 
-    @contextmanager
-    def _told(self, method: str) -> Generator[None]:
-        """Turn what went wrong in a session into what a person is told."""
-        try:
-            yield
-        except UpstreamRefusal as refusal:
-            error = {"code": refusal.code, "message": str(refusal), "data": refusal.data}
-            raise refused(error, method) from None
-        except TaskCancelled as failure:
-            raise CallRefused(f"{host_of(self._url)} {failure}", code=0) from None
-        except UpstreamGone as failure:
-            raise BadAnswer(
-                f"{host_of(self._url)} {failure}", hint="the call may have been carried out"
-            ) from None
-        except UpstreamFailure as failure:
-            raise self._bad_answer(str(failure)) from None
-
-    def _bad_answer(self, text: str) -> ClientError:
-        return BadAnswer(
-            f"{host_of(self._url)} {text}",
-            hint=f"is this an MCP server? `ostiary doctor {quote(self._url)}` looks closer",
-        )
+    def _told(self, method: str) -> AbstractContextManager[None]:
+        return told(self._url, method)
 
     def _too_slow(self, seconds: float) -> Unreachable:
         return Unreachable(
@@ -333,10 +291,6 @@ class McpClient:
         )
 
 
-async def _wait_for_result(link: Link, params: Mapping[str, Any], outlet: Outlet) -> Raw:
-    return await link.request("tasks/result", params, call=QUIET)
-
-
-def _abilities(answerer: Answerer | None) -> frozenset[str]:
-    """Return what can be answered now, and nothing else."""
-    return frozenset() if answerer is None else frozenset(ABILITIES[mode] for mode in answerer.modes)
+def abilities(modes: frozenset[Mode]) -> frozenset[str]:
+    """Return what somebody can be asked who answers in these ways, in the words of `ABILITIES`."""
+    return frozenset("elicitation" if mode == "form" else "elicitation.url" for mode in modes)

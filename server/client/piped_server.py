@@ -10,12 +10,10 @@ from typing import Final
 import trio
 
 from server.client.client_errors import Unreachable
-from server.client.mcp_client import DEFAULT_SECONDS, QUESTIONS, McpClient
+from server.client.mcp_client import McpClient
 from server.client.mcp_session.line_streams import LineStream
-from server.client.mcp_session.message_channel import open_channel
-from server.client.mcp_session.upstream_link import UNHEARD
 from server.client.mcp_session.upstream_messages import UpstreamFailure
-from server.lib.log.logger import UNLOGGED
+from server.client.opened_clients import client_over_lines
 from server.lib.process_pipes import PipeReader, PipeWriter
 
 # Agents let go of what they hold; afterwards the server is ended.
@@ -54,19 +52,9 @@ class StartedPeer:
 @asynccontextmanager
 async def started(command: Sequence[str], name: str) -> AsyncGenerator[McpClient]:
     """Start a program that speaks MCP over its pipes, for as long as the block lasts."""
-    stream = LineStream(await _start(command))
     try:
-        async with open_channel(
-            stream,
-            UNHEARD,
-            era="auto",
-            seconds=DEFAULT_SECONDS,
-            questions=QUESTIONS,
-            in_session=frozenset(),
-            name=name,
-            log=UNLOGGED,
-        ) as link:
-            yield McpClient(link, f"stdio://{name}")
+        async with client_over_lines(LineStream(await _start(command)), f"stdio://{name}") as mcp:
+            yield mcp
     except UpstreamFailure as failure:
         raise Unreachable(
             f"the server could not be started: it {failure}", hint="what it says is above"

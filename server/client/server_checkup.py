@@ -28,8 +28,8 @@ from server.client.discovery import (
     wanted_scope,
 )
 from server.client.http_exchange import open_client, peek
-from server.client.mcp_client import client_over_http
 from server.client.oauth_exchange import asking, oauth_trouble
+from server.client.opened_clients import client_over_http
 from server.client.public_address import address_steps
 from server.client.registration import recall
 from server.client.seller_terms import NamelessEntry, Seller, find_seller
@@ -273,14 +273,11 @@ async def _login(access: Access) -> CheckStep:
 async def _tools(
     client: HttpClient, url: str, access: Access, nameless: NamelessEntry | None
 ) -> tuple[CheckStep, list[dict[str, Any]] | None]:
-    mcp = client_over_http(client, url, access, nameless=nameless)
     try:
-        server = await mcp.connect()
-        tools = await mcp.tools()
+        async with client_over_http(client, url, access, nameless=nameless) as mcp:
+            server, tools = mcp.server, await mcp.tools()
     except ClientError as error:
         return _failed("tools", error), None
-    finally:
-        await mcp.aclose()
     speaker = f"{server.name} {server.server_version}".strip() or "the server"
     count = f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
     to_all = " for whoever pays, without a login" if mcp.nameless else ""

@@ -214,7 +214,7 @@ def test_nothing_that_is_said_steers_a_terminal_but_our_own_styles(
 
 async def test_a_bug_is_named_but_not_dumped(shell: Terminal) -> None:
     # A home that is a file makes the platform's directory impossible in a way that nobody foresaw.
-    script = "import server.client.address as a\ndef no(x): raise KeyError('dc-secret')\na.complete = no\nfrom server.cli import run\nraise SystemExit(run(['token', 'x']))"
+    script = "import server.client.address as a\ndef no(x, **more): raise KeyError('dc-secret')\na.complete = no\nfrom server.cli import run\nraise SystemExit(run(['token', 'x']))"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=shell.environment()
     )

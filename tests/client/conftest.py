@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import trio
 from bridge_pair import Host, StreamingServer, bridged, streaming
+from connecting import Connect
 from fake_server import FakeServer, serving
 from test_access_token import NOW, stored
 
 from server.client.access_token import Access
 from server.client.http_exchange import open_client
-from server.client.mcp_client import McpClient, client_over_http
+from server.client.opened_clients import client_over_http
 from server.client.token_file import TokenFile
 from server.lib.http_client.http_client import HttpClient
 
@@ -59,10 +60,7 @@ async def host(server: StreamingServer, file: TokenFile) -> AsyncIterator[Host]:
 
 
 @pytest.fixture
-async def mcp(fake: FakeServer, file: TokenFile, client: HttpClient) -> AsyncIterator[McpClient]:
-    """Open a client that is logged in."""
+async def connect(fake: FakeServer, file: TokenFile, client: HttpClient, nursery: trio.Nursery) -> Connect:
     stored(fake, file, expired=False)
     access = Access(file, fake.url, client=client, now=lambda: NOW)
-    opened = client_over_http(client, fake.url, access)
-    yield opened
-    await opened.aclose()
+    return Connect(lambda modes: client_over_http(client, fake.url, access, modes=modes), nursery)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import trio
+from connecting import Connect
 from fake_server import TOOLS, FakeServer, Response, Seen, as_json
 
 from server.client.client_errors import BadAnswer, CallRefused
-from server.client.mcp_client import MOST, McpClient
+from server.client.mcp_client import MOST
 from server.client.server_info import ServerInfo
 from server.client.server_questions import FormQuestion, Mode, Question, accepted
 
@@ -69,9 +70,9 @@ DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 
 
 async def test_answers_go_with_the_same_request_and_only_the_last_state(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     state = 'opaque\n"é"\u2028 ='
     calls = script(fake, paused(state, a=WHO, b=WHO), paused(c=WHO), DONE)
     person = Person()
@@ -105,9 +106,9 @@ async def test_answers_go_with_the_same_request_and_only_the_last_state(
     ],
 )
 async def test_what_can_be_answered_is_declared_for_calls_alone(
-    fake: FakeServer, mcp: McpClient, answerer: Person | None, declared: dict[str, Any]
+    fake: FakeServer, connect: Connect, answerer: Person | None, declared: dict[str, Any]
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     await mcp.tools()
     calls = script(fake, DONE)
     await mcp.call(ECHO, {"text": "hello"}, seconds=60, answerer=answerer)
@@ -122,9 +123,9 @@ async def test_what_can_be_answered_is_declared_for_calls_alone(
 
 
 async def test_a_person_reads_the_keys_of_the_server_also_where_one_stands_for_two_questions(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     other = {**WHO, "params": {**WHO["params"], "message": "and who else?"}}
     script(fake, paused(a=WHO), paused(a=other), DONE)
     person = Person()
@@ -133,10 +134,10 @@ async def test_a_person_reads_the_keys_of_the_server_also_where_one_stands_for_t
 
 
 async def test_an_older_server_is_told_of_no_capability_and_gets_no_answer(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
     fake.era = "legacy"
-    await mcp.connect()
+    mcp = await connect()
     script(fake, paused("s", a=WHO))
     person = Person()
     with pytest.raises(BadAnswer, match="unknown kind"):
@@ -147,9 +148,9 @@ async def test_an_older_server_is_told_of_no_capability_and_gets_no_answer(
 
 
 async def test_a_state_without_a_question_is_sent_back_and_nobody_is_asked(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     calls = script(fake, paused("later"), DONE)
     await mcp.call(ECHO, {"text": "hello"}, seconds=60)
     assert calls[1].message["params"]["requestState"] == "later"
@@ -166,25 +167,25 @@ async def test_a_state_without_a_question_is_sent_back_and_nobody_is_asked(
     ],
 )
 async def test_a_question_that_nobody_can_answer_ends_the_call(
-    fake: FakeServer, mcp: McpClient, result: dict[str, Any], said: str
+    fake: FakeServer, connect: Connect, result: dict[str, Any], said: str
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     calls = script(fake, result)
     with pytest.raises(BadAnswer, match=said):
         await mcp.call(ECHO, {"text": "hello"}, seconds=60)
     assert len(calls) == 1
 
 
-async def test_questions_without_end_are_cut_off(fake: FakeServer, mcp: McpClient) -> None:
-    await mcp.connect()
+async def test_questions_without_end_are_cut_off(fake: FakeServer, connect: Connect) -> None:
+    mcp = await connect()
     calls = script(fake, paused("s", a=WHO))
     with pytest.raises(BadAnswer, match=f"more than {MOST.rounds} times"):
         await mcp.call(ECHO, {"text": "hello"}, seconds=60, answerer=Person())
     assert len(calls) == MOST.rounds + 1
 
 
-async def test_the_time_that_a_person_takes_is_not_the_servers(fake: FakeServer, mcp: McpClient) -> None:
-    await mcp.connect()
+async def test_the_time_that_a_person_takes_is_not_the_servers(fake: FakeServer, connect: Connect) -> None:
+    mcp = await connect()
     script(fake, paused("s", a=WHO), DONE)
     deadlines: list[float] = []
 
@@ -200,9 +201,9 @@ async def test_the_time_that_a_person_takes_is_not_the_servers(fake: FakeServer,
 
 
 async def test_a_refusal_for_want_of_somebody_to_ask_says_where_there_is_one(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
 
     async def refuse(request: Seen) -> Response:
         data = {"requiredCapabilities": {"elicitation": {"form": {}}}}

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 import trio
+from connecting import Connect
 from fake_server import TOOLS, FakeServer, Response, Seen, as_json
 from msgspec import Raw
 from test_answering_client import DONE, WHO, Person
@@ -68,9 +69,9 @@ COMPLETED = state("completed", result=DONE)
 
 
 async def test_a_tool_that_runs_as_a_task_is_called_as_one_and_waited_for(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     tasks = Tasks(fake, state("working", statusMessage="half"), state("working"), COMPLETED)
     told: list[str] = []
     result = await mcp.call(ECHO, {"text": "hi"}, seconds=60, progress=lambda *said: told.append(said[2]))
@@ -78,8 +79,8 @@ async def test_a_tool_that_runs_as_a_task_is_called_as_one_and_waited_for(
     assert tasks.methods == ["tools/call", "tools/call", "tasks/get", "tasks/get", "tasks/get"]
 
 
-async def test_what_it_asks_is_answered_once(fake: FakeServer, mcp: McpClient) -> None:
-    await mcp.connect()
+async def test_what_it_asks_is_answered_once(fake: FakeServer, connect: Connect) -> None:
+    mcp = await connect()
     asks = state("input_required", inputRequests={"a": WHO})
     tasks = Tasks(fake, asks, asks, COMPLETED)
     person = Person()
@@ -97,9 +98,9 @@ async def test_what_it_asks_is_answered_once(fake: FakeServer, mcp: McpClient) -
     ],
 )
 async def test_why_it_ended_is_said_and_nothing_is_cancelled(
-    fake: FakeServer, mcp: McpClient, ending: Mapping[str, Any], said: str
+    fake: FakeServer, connect: Connect, ending: Mapping[str, Any], said: str
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     tasks = Tasks(fake, ending)
     with pytest.raises(CallRefused, match=said):
         await mcp.call(ECHO, {"text": "hi"}, seconds=60)
@@ -108,9 +109,9 @@ async def test_why_it_ended_is_said_and_nothing_is_cancelled(
 
 @pytest.mark.parametrize("stays", [state("input_required", inputRequests={"a": WHO}), state("asleep")])
 async def test_a_task_that_cannot_be_waited_for_is_cancelled(
-    fake: FakeServer, mcp: McpClient, stays: Mapping[str, Any]
+    fake: FakeServer, connect: Connect, stays: Mapping[str, Any]
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     tasks = Tasks(fake, stays)
     with pytest.raises(BadAnswer):
         await mcp.call(ECHO, {"text": "hi"}, seconds=60)
@@ -129,7 +130,6 @@ async def test_a_task_that_takes_too_long_is_cancelled(autojump_clock: MockClock
             return Raw(msgspec.json.encode(MADE if method == "tools/call" else state("working")))
 
     mcp = McpClient(cast("Link", Slow()), "https://a.example/mcp")
-    await mcp.connect()
     with pytest.raises(Unreachable, match="within 5 seconds"):
         await mcp.call(ECHO, {"text": "hi"}, seconds=5)
     assert (asked[0], asked[-1]) == ("tools/call", "tasks/cancel")
@@ -137,10 +137,10 @@ async def test_a_task_that_takes_too_long_is_cancelled(autojump_clock: MockClock
 
 
 async def test_an_older_server_is_asked_for_a_task_where_its_tool_is_always_one(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
     fake.era = "legacy"
-    await mcp.connect()
+    mcp = await connect()
     tasks = Tasks(fake, COMPLETED)
     assert await mcp.call(REQUIRED, {"text": "hi"}, seconds=60) == DONE
     assert [(method, params.get("task")) for method, params in tasks.seen] == [

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from connecting import Connect
 from fake_server import TOOLS, FakeServer, Response, Seen, as_events, as_json
 
 from server.client.access_token import Access
@@ -19,7 +20,8 @@ from server.client.client_errors import (
     ServerBusy,
     Unreachable,
 )
-from server.client.mcp_client import McpClient, TellProgress, client_over_http
+from server.client.mcp_client import McpClient, TellProgress
+from server.client.opened_clients import client_over_http
 from server.client.token_file import TokenFile
 from server.lib.http_client.http_client import HttpClient
 from tests.agents.python.fake_agent import pass_when
@@ -54,8 +56,9 @@ def methods(fake: FakeServer) -> list[str]:
     ]
 
 
-async def test_a_modern_server_is_spoken_to_without_a_handshake(fake: FakeServer, mcp: McpClient) -> None:
-    server = await mcp.connect()
+async def test_a_modern_server_is_spoken_to_without_a_handshake(fake: FakeServer, connect: Connect) -> None:
+    mcp = await connect()
+    server = mcp.server
     assert (server.era, server.version, server.name) == ("modern", "2026-07-28", "fake")
     assert [found["name"] for found in await mcp.tools()] == ["echo", "fail", "slow", "region"]
     assert text(await call(mcp, tool("echo"), {"text": "hällo"})) == "hällo"
@@ -69,9 +72,10 @@ async def test_a_modern_server_is_spoken_to_without_a_handshake(fake: FakeServer
 
 
 @pytest.mark.parametrize("sessions", [True, False])
-async def test_an_older_server_gets_the_handshake(fake: FakeServer, mcp: McpClient, sessions: bool) -> None:
+async def test_an_older_server_gets_the_handshake(fake: FakeServer, connect: Connect, sessions: bool) -> None:
     fake.era, fake.sessions = "legacy", sessions
-    server = await mcp.connect()
+    mcp = await connect()
+    server = mcp.server
     assert (server.era, server.version, server.name) == ("legacy", "2025-11-25", "old fake")
     assert len(await mcp.tools()) == 4
     assert text(await call(mcp, tool("echo"), {"text": "hello"})) == "hello"
@@ -80,13 +84,15 @@ async def test_an_older_server_gets_the_handshake(fake: FakeServer, mcp: McpClie
     assert sent.headers["mcp-protocol-version"] == "2025-11-25"
     assert "_meta" not in sent.message["params"]
     assert sent.headers.get("mcp-session-id") == ("s-1" if sessions else None)
-    await mcp.aclose()
+    await connect.leave()
     assert fake.count["sessions ended"] == (1 if sessions else 0)
 
 
-async def test_a_session_that_the_server_forgot_is_begun_again_once(fake: FakeServer, mcp: McpClient) -> None:
+async def test_a_session_that_the_server_forgot_is_begun_again_once(
+    fake: FakeServer, connect: Connect
+) -> None:
     fake.era = "legacy"
-    await mcp.connect()
+    mcp = await connect()
     fake.session_ids.clear()
     assert text(await call(mcp, tool("echo"), {"text": "hello"})) == "hello"
     assert fake.count["sessions"] == 2
@@ -118,7 +124,7 @@ async def test_a_session_that_the_server_forgot_is_begun_again_once(fake: FakeSe
     ],
 )
 async def test_the_answer_to_the_first_question_settles_the_era(
-    fake: FakeServer, mcp: McpClient, response: Response, era: str
+    fake: FakeServer, connect: Connect, response: Response, era: str
 ) -> None:
     fake.era = era
 
@@ -128,13 +134,13 @@ async def test_the_answer_to_the_first_question_settles_the_era(
         return await fake.usual(request)
 
     fake.overrides["/mcp"] = first
-    assert (await mcp.connect()).era == era
+    assert (await connect()).server.era == era
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_progress_is_told_before_the_result(fake: FakeServer, mcp: McpClient, era: str) -> None:
+async def test_progress_is_told_before_the_result(fake: FakeServer, connect: Connect, era: str) -> None:
     fake.era = era
-    await mcp.connect()
+    mcp = await connect()
     told: list[tuple[float, float | None, str]] = []
     result = await call(mcp, tool("slow"), {}, progress=lambda *step: told.append(step))
     assert text(result) == "done"
@@ -142,18 +148,18 @@ async def test_progress_is_told_before_the_result(fake: FakeServer, mcp: McpClie
 
 
 async def test_a_refused_token_is_renewed_once_and_the_request_repeated(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
     fake.valid.clear()
     assert text(await call(mcp, tool("echo"), {"text": "hello"})) == "hello"
     assert fake.count["refreshed"] == 1
 
 
 async def test_a_server_that_refuses_even_a_new_token_is_not_asked_for_ever(
-    fake: FakeServer, mcp: McpClient
+    fake: FakeServer, connect: Connect
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
 
     async def refuse(request: Seen) -> Response:
         return as_json({}, 401)
@@ -168,12 +174,13 @@ async def test_a_server_that_refuses_even_a_new_token_is_not_asked_for_ever(
 async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained(
     fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
-    mcp = client_over_http(client, fake.url, Access(file, fake.url, client=client))
+    access = Access(file, fake.url, client=client)
     with pytest.raises(NotLoggedIn, match="not logged in"):
-        await mcp.connect()
+        async with client_over_http(client, fake.url, access):
+            pass
     fake.login_needed = False
-    await mcp.connect()
-    assert len(await mcp.tools()) == 4
+    async with client_over_http(client, fake.url, access) as mcp:
+        assert len(await mcp.tools()) == 4
     assert all("authorization" not in request.headers for request in fake.seen)
 
 
@@ -227,13 +234,13 @@ async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained
 )  # fmt: skip
 async def test_every_way_to_say_no_is_explained(
     fake: FakeServer,
-    mcp: McpClient,
+    connect: Connect,
     response: Response,
     error: type[ClientError],
     said: str,
     hint: str | None,
 ) -> None:
-    await mcp.connect()
+    mcp = await connect()
 
     async def answer(request: Seen) -> Response:
         return response
@@ -244,23 +251,25 @@ async def test_every_way_to_say_no_is_explained(
     assert hint is None or hint in (refused.value.hint or "")
 
 
-async def test_an_argument_that_belongs_into_a_header_is_put_there(fake: FakeServer, mcp: McpClient) -> None:
-    await mcp.connect()
+async def test_an_argument_that_belongs_into_a_header_is_put_there(
+    fake: FakeServer, connect: Connect
+) -> None:
+    mcp = await connect()
     await call(mcp, tool("region"), {"where": "eu"})
     assert fake.seen[-1].headers["mcp-param-region"] == "eu"
 
 
-async def test_a_failing_tool_is_a_result_not_an_error(fake: FakeServer, mcp: McpClient) -> None:
-    await mcp.connect()
+async def test_a_failing_tool_is_a_result_not_an_error(fake: FakeServer, connect: Connect) -> None:
+    mcp = await connect()
     assert (await call(mcp, tool("fail"), {}))["isError"] is True
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_stream_that_floods_before_its_answer_is_cut_off(
-    fake: FakeServer, mcp: McpClient, era: str, monkeypatch: pytest.MonkeyPatch
+    fake: FakeServer, connect: Connect, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.era = era
-    await mcp.connect()
+    mcp = await connect()
     monkeypatch.setattr("server.client.login_wire.STREAM_BYTES", 10_000)
     told = {
         "jsonrpc": "2.0",
@@ -279,8 +288,8 @@ async def test_a_stream_that_floods_before_its_answer_is_cut_off(
         await mcp.call({"name": "echo"}, {"text": "hi"}, seconds=60)
 
 
-async def test_a_list_without_an_end_is_cut_off(fake: FakeServer, mcp: McpClient) -> None:
-    await mcp.connect()
+async def test_a_list_without_an_end_is_cut_off(fake: FakeServer, connect: Connect) -> None:
+    mcp = await connect()
 
     async def endless(request: Seen) -> Response:
         result = {"tools": TOOLS, "nextCursor": "again", "resultType": "complete"}
@@ -293,10 +302,10 @@ async def test_a_list_without_an_end_is_cut_off(fake: FakeServer, mcp: McpClient
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_takes_too_long_is_given_up_and_an_older_server_told(
-    fake: FakeServer, mcp: McpClient, era: str, mock_clock: trio.testing.MockClock
+    fake: FakeServer, connect: Connect, era: str, mock_clock: trio.testing.MockClock
 ) -> None:
     fake.era = era
-    await mcp.connect()
+    mcp = await connect()
     came = trio.Event()
 
     async def hang(request: Seen) -> Response:
@@ -313,9 +322,9 @@ async def test_a_call_that_takes_too_long_is_given_up_and_an_older_server_told(
     assert ("notifications/cancelled" in methods(fake)) is (era == "legacy")
 
 
-async def test_a_server_that_asks_on_the_stream_gets_an_answer(fake: FakeServer, mcp: McpClient) -> None:
+async def test_a_server_that_asks_on_the_stream_gets_an_answer(fake: FakeServer, connect: Connect) -> None:
     fake.era = "legacy"
-    await mcp.connect()
+    mcp = await connect()
 
     async def asking(request: Seen) -> Response:
         message = request.message

@@ -8,10 +8,10 @@ import pytest
 
 from server.client.client_errors import BadAnswer
 from server.client.server_questions import PageQuestion, read_questions
-from server.client.typed_forms import BadValue, FormField, nothing, parse, parse_numbered, read_form, wanted
+from server.client.typed_forms import BadValue, FormField, nothing, parse, read_form, wanted
 from server.mcp.call_questions import Question as ServerQuestion
 from server.mcp.call_questions import QuestionMethod
-from server.client.typed_forms import BadValue, FormField, nothing, parse, read_form, wanted
+
 ROOMS = [{"const": "g", "title": "The garden"}, {"const": "2", "title": "The hall"}]
 
 

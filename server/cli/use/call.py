@@ -7,13 +7,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from server.cli import spans, terminal
 from server.cli.terminal import Misuse, StatusLine, clean, json_option, say
 from server.cli.use import paying
+
+if TYPE_CHECKING:
+    from server.client.server_questions import Mode
 
 # The server's own limit for a request body; more would only be refused after the upload.
 MAX_ARGUMENTS = 2 * 1024 * 1024
@@ -74,7 +77,7 @@ def command(
     given = GivenAnswers(answers)
     typed, (tool, *left) = which_server.split(words, least=1)
     arguments = tuple(left)
-    address = which_server.of(typed)
+    address = which_server.of(typed, tcp=True)
     whole = whole_arguments(arguments)
     status = StatusLine()
     by_hand = not as_json and terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stderr)
@@ -88,7 +91,8 @@ def command(
         status.show(_progress(done, total, message))
 
     async def called() -> dict[str, Any]:
-        async with target.connected(address.url, pays=pay) as mcp:
+        modes: frozenset[Mode] = frozenset() if answerer is None else answerer.modes
+        async with target.connected(address.url, pays=pay, modes=modes) as mcp:
             chosen = pick(await mcp.tools(), tool, address.url, typed=typed, nameless=mcp.nameless)
             try:
                 filled = from_words(chosen, arguments) if whole is None else whole
@@ -126,7 +130,7 @@ def command(
 
 
 def _progress(done: float, total: float | None, message: str) -> str:
-    """A bar where the end is known, else what is known."""
+    """Draw a bar where the end is known; else return what is known."""
     if not total or not 0 <= done <= total:
         return message or f"{done:g}"
     filled = int(done / total * BAR_CELLS)
@@ -135,7 +139,7 @@ def _progress(done: float, total: float | None, message: str) -> str:
 
 
 def whole_arguments(words: Sequence[str]) -> dict[str, Any] | None:
-    """All arguments at once, where they were given so: `{…}`, `@file`, `-`."""
+    """Return all arguments, if they were given at once: `{…}`, `@file`, `-`."""
     if len(words) != 1 or not (words[0] == "-" or words[0][:1] in ("{", "@")):
         if any(word == "-" or word[:1] in ("{", "@") for word in words):
             raise Misuse(
@@ -164,8 +168,8 @@ def whole_arguments(words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _cost(result: Mapping[str, Any], *, told: bool) -> str | None:
-    """What the receipt says that came with the answer, as far as it can be read; None without one. Nothing of it is checked here. `told`:
-    whoever pays has said so of payments."""
+    """Return what the receipt says that came with the answer, as far as it can be read; None without one. Nothing in the receipt is checked.
+    `told`: whoever pays has said so of payments."""
     meta = result.get("_meta")
     written = cast("Mapping[str, Any]", meta).get("io.ostiary/receipt") if isinstance(meta, dict) else None
     if not isinstance(written, str):
@@ -231,7 +235,7 @@ def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:
 
 
 def _price(result: Mapping[str, Any], challenge: Mapping[str, Any], tool: str) -> str:
-    """Our own servers say it in a word; what others say is for programs, and better than nothing."""
+    """Return the price in a word, as our own servers say it; else what others say, which is for programs, and better than nothing."""
     facts: Any = result.get("_meta")
     for key in ("io.ostiary/payment", "price"):
         facts = cast("Mapping[str, Any]", facts).get(key) if isinstance(facts, Mapping) else None

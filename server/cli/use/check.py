@@ -144,7 +144,7 @@ async def _connections(
     if url is not None:
         from server.cli.use import target
 
-        address = target.logged_in_address(url)
+        address = target.logged_in_address(url, tcp=True)
         meant = (
             None
             if config is None and server is None
@@ -171,7 +171,6 @@ async def _started(name: str, source: Path | None) -> AsyncGenerator[McpClient, 
     settings = [] if source is None else ["--config", str(source)]
     words = [*this_again(), "serve", "--stdio", "--server", name, "--log-level", "error", *settings]
     async with started(words, name) as mcp:
-        await mcp.connect()
         yield mcp
 
 

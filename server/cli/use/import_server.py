@@ -45,7 +45,7 @@ def command(url: str, arguments: tuple[str, ...], out: str | None, tool: str | N
 
     if arguments and tool is None:
         raise Misuse("ARGUMENTS are those of a call", hint="ostiary import URL --call TOOL key=value")
-    address = target.logged_in_address(url)
+    address = target.logged_in_address(url, tcp=True)
     file = None if out is None else Path(out)
     if file is not None and file.suffix == ".toml":
         raise Misuse("a mock is written as JSON", hint=f"--out {quote(str(file.with_suffix('.json')))}")
@@ -108,7 +108,7 @@ def command(url: str, arguments: tuple[str, ...], out: str | None, tool: str | N
 
 
 async def listing_of(mcp: McpClient) -> Listing:
-    """What the server behind it offers. Raises `ClientError`."""
+    """Return what the server behind it offers. Raises `ClientError`."""
     from server.agents.mock.imported_mock import Listing
     from server.client.client_errors import CallRefused
 
@@ -143,7 +143,7 @@ async def listing_of(mcp: McpClient) -> Listing:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Whole, or not at all."""
+    """Write the file whole, or not at all."""
     beside = file.with_name(f".{file.name}.new")
     try:
         beside.write_bytes(data)

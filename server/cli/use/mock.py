@@ -83,7 +83,7 @@ def _live(url: str) -> MockDocument:
     from server.cli.use import target
     from server.cli.use.import_server import listing_of
 
-    address = target.logged_in_address(url)
+    address = target.logged_in_address(url, tcp=True)
 
     async def main() -> Listing:
         async with target.connected(address.url) as mcp:

@@ -15,9 +15,11 @@ from server.client.access_token import Access
 from server.client.address import Address, complete
 from server.client.client_errors import ScopeNeeded
 from server.client.http_exchange import open_client
-from server.client.mcp_client import McpClient, client_over_http
+from server.client.mcp_client import NO_MODES, McpClient
 from server.client.named_servers import Places
+from server.client.opened_clients import TCP, client_over_http, client_over_tcp
 from server.client.seller_terms import NamelessEntry
+from server.client.server_questions import Mode
 from server.client.token_file import TokenFile, token_directory
 from server.lib.oauth_client.addresses import same_place
 
@@ -31,13 +33,16 @@ def address_of(typed: str) -> Address:
     return told(meant(typed))
 
 
-def logged_in_address(typed: str) -> Address:
+def logged_in_address(typed: str, *, tcp: bool = False) -> Address:
     """Return the address that was meant; if its login is stored under another name of this machine, return that one.
 
-    All else is as with `address_of`. Nothing is sent anywhere but to the very address that was logged in to.
+    All else is as with `address_of`. Nothing is sent anywhere but to the very address that was logged in to. `tcp`: it may be an address
+    without logins, of lines on a port.
     """
     _question(typed)
-    address = meant(typed)
+    address = meant(typed, tcp=tcp)
+    if address.url.startswith(TCP):
+        return address
     logins = [login.url for login in token_file().all()]
     others = [url for url in logins if same_place(url, address.url)]
     if address.url not in logins and len(others) == 1:
@@ -66,10 +71,10 @@ def places() -> Places:
     return Places(token_directory(os.environ))
 
 
-def meant(typed: str) -> Address:
+def meant(typed: str, *, tcp: bool = False) -> Address:
     """Return the address that was meant, or that has this name, without telling people anything."""
     named = places().get(typed)
-    return complete(typed) if named is None else Address(url=named, completed=True)
+    return complete(typed, tcp=tcp) if named is None else Address(url=named, completed=True)
 
 
 def told(address: Address) -> Address:
@@ -101,19 +106,22 @@ async def sells_to_all(url: str) -> bool:
 
 
 @asynccontextmanager
-async def connected(url: str, *, pays: bool = False) -> AsyncGenerator[McpClient, None]:
+async def connected(
+    url: str, *, pays: bool = False, modes: frozenset[Mode] = NO_MODES
+) -> AsyncGenerator[McpClient, None]:
     """Open an MCP client that has settled how to speak with the server at `url`.
 
-    `pays`: without a login it comes in as somebody who pays, where such people may.
+    `pays`: without a login it comes in as somebody who pays, where such people may. `modes`: the ways in which somebody answers questions.
     """
+    if url.startswith(TCP):
+        async with client_over_tcp(url, modes=modes) as mcp:
+            yield mcp
+        return
     async with open_client() as client:
         access = Access(token_file(), url, client=client)
         nameless = NamelessEntry(client, url) if pays else None
-        mcp = client_over_http(client, url, access, nameless=nameless)
         try:
-            await mcp.connect()
-            yield mcp
+            async with client_over_http(client, url, access, nameless=nameless, modes=modes) as mcp:
+                yield mcp
         except ScopeNeeded as needed:
             raise _with_what_is_held(needed, url) from None
-        finally:
-            await mcp.aclose()

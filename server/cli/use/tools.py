@@ -29,7 +29,7 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
     if len(rest) > 1:
         raise terminal.Misuse(f"one tool at a time: {clean(' '.join(rest))}", hint="ostiary tools [URL] TOOL")
     tool = rest[0] if rest else None
-    address = which_server.of(typed)
+    address = which_server.of(typed, tcp=True)
 
     async def main() -> list[dict[str, Any]]:
         nonlocal nameless
@@ -55,8 +55,8 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
 def pick(
     tools: list[dict[str, Any]], name: str, url: str, *, typed: str | None = None, nameless: bool = False
 ) -> dict[str, Any]:
-    """The tool of that name; where there is none, the nearest names are hinted at. `typed`: for the server, where that is not its address.
-    `nameless`: these are those that are sold without a login."""
+    """Return the tool of that name; where there is none, hint at the nearest names. `typed`: for the server, where that is not its address.
+    `nameless`: these are sold without a login."""
     typed = url if typed is None else typed
     for tool in tools:
         if tool["name"] == name:
@@ -99,7 +99,7 @@ def _show_all(tools: list[dict[str, Any]], typed: str, *, nameless: bool = False
 
 
 def price_of(tool: Mapping[str, Any], *, whole: bool = False) -> str:
-    """What it says that it costs, as far as the first semicolon, or wholly; nothing where it does not say."""
+    """Return what a tool says that it costs, as far as the first semicolon, or wholly; nothing where it does not say."""
     meta = tool.get("_meta")
     said = cast("dict[str, Any]", meta).get(PRICE) if isinstance(meta, dict) else None
     words = cast("dict[str, Any]", said).get("words") if isinstance(said, dict) else None
@@ -109,7 +109,7 @@ def price_of(tool: Mapping[str, Any], *, whole: bool = False) -> str:
 
 
 def _summary(tool: Mapping[str, Any]) -> str:
-    """The first sentence of what the tool says about itself."""
+    """Return the first sentence of what the tool says about itself."""
     for key in ("description", "title"):
         text = tool.get(key)
         if isinstance(text, str) and text.strip():
@@ -144,7 +144,7 @@ def _show_one(tool: Mapping[str, Any], typed: str, *, nameless: bool = False) ->
 
 
 def _example(tool: Mapping[str, Any], typed: str, *, nameless: bool) -> str:
-    """A call with everything that the tool requires, of the server as it was typed."""
+    """Write a call with everything that the tool requires, of the server as it was typed."""
     from server.client.typed_arguments import names
 
     return " ".join(

@@ -1,4 +1,4 @@
-"""Which server a command means: the address or name that begins its words, else the login that is there.
+"""The server that a command means: the address or name that begins its words, else the login that is there.
 
 A word that could be either, like `files.read`, is the tool where an argument follows it, and else the host.
 """
@@ -29,7 +29,7 @@ _ARGUMENT: Final = re.compile(r"[^\s=]+=|[{@]|-$")
 
 
 def split(words: Sequence[str], *, least: int) -> tuple[str, tuple[str, ...]]:
-    """What was typed for the server, nothing where that was left out, and what is left: at least so many words, where there are any."""
+    """Return what was typed for the server, nothing where that was left out, and what is left: at least so many words, where there are any."""
     if not words:
         return "", ()
     first, rest = words[0], tuple(words[1:])
@@ -51,15 +51,15 @@ def _is_address(word: str, rest: tuple[str, ...], least: int) -> bool:
     return not logins or _HOST.match(word) is not None
 
 
-def of(typed: str) -> Address:
-    """The address of what was typed; of the only login, or the last that was made, where nothing was."""
+def of(typed: str, *, tcp: bool = False) -> Address:
+    """Return the address of what was typed; of the only login, or the last that was made, where nothing was. `tcp`: it may be lines on a port."""
     if typed:
-        return target.logged_in_address(typed)
+        return target.logged_in_address(typed, tcp=tcp)
     return target.told(Address(url=usual().url, completed=True))
 
 
 def to_log_in_to(typed: str | None) -> Address:
-    """The address of what was typed; where nothing was, of the server that runs on this machine, whose first one is meant if it has
+    """Return the address of what was typed; where nothing was, of the server that runs on this machine, whose first one is meant if it has
     several, and else of the login that there is, once more."""
     if typed is not None:
         return target.address_of(typed)
@@ -102,7 +102,7 @@ def usual() -> StoredLogin:
 
 
 def of_server_at(url: str) -> str | None:
-    """What a command at this machine needs to mean the server that is reached at `url`: nothing, or its data directory; None where that
+    """Return what a command at this machine needs to mean the server that is reached at `url`: nothing, or its data directory; None where that
     cannot be found out. A server is asked only where there are several."""
     from server.admin import control
     from server.cli import local

@@ -70,7 +70,7 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
     from server.client.access_token import Access
     from server.client.client_errors import BadAnswer, NotLoggedIn, ScopeNeeded, Unreachable
     from server.client.http_exchange import open_client
-    from server.client.mcp_client import client_over_http
+    from server.client.opened_clients import client_over_http
 
     async with open_client() as client:
         access = Access(target.token_file(), url, client=client)
@@ -79,19 +79,16 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
             raise await access.not_logged_in()
         state, me = "unknown", None
         if not offline:
-            mcp = client_over_http(client, url, access)
             try:
-                await mcp.connect()
-                state = "accepted"
-                me = await mcp.document(ME)
+                async with client_over_http(client, url, access) as mcp:
+                    state = "accepted"
+                    me = await mcp.document(ME)
             except ScopeNeeded:
                 state = "accepted"
             except NotLoggedIn:
                 state = "ended"
             except (Unreachable, BadAnswer):
                 state = "unreachable"
-            finally:
-                await mcp.aclose()
         return {**_describe(await access.stored() or login), "state": state, "account": me}
 
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
@@ -23,6 +22,7 @@ from server.client.mcp_session.http_wire import (
     UpstreamNotLetIn,
     lines_of,
     refusal_in,
+    same_origin,
 )
 from server.client.mcp_session.session_request import Credential, SessionRequest
 from server.client.mcp_session.upstream_messages import (
@@ -129,10 +129,8 @@ class CredentialWire(HttpWire):
         return refusal_in(body) or status_problem(answer.status)
 
     def elsewhere(self, target: str) -> CredentialWire:
-        url = urljoin(self.url, target)
-        ours, theirs = urlsplit(self.url), urlsplit(url)
-        if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
-            raise ValueError("names an address at another place")
+        """Return the wire to another address of this origin, as the upstream named it. Raises `ValueError`."""
+        url = same_origin(self.url, target)
         where = HttpUpstream(url=url, connections=STREAMS, ca_file=str(self._ca_file or ""))
         return CredentialWire(where, self._credential, self._log, self._name)
 

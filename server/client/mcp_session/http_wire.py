@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_messages import (
@@ -124,3 +125,12 @@ def is_stream(answer: UpstreamAnswer) -> bool:
 def lines_of(headers: Mapping[str, str]) -> bytes:
     """Write headers as lines. Raises `ValueError` for what cannot be sent."""
     return b"".join([header_line(name, value) for name, value in headers.items()])
+
+
+def same_origin(url: str, target: str) -> str:
+    """Return the address that `target` names, seen from `url`. Raises `ValueError` for one at another origin."""
+    found = urljoin(url, target)
+    ours, theirs = urlsplit(url), urlsplit(found)
+    if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
+        raise ValueError("names an address at another place")
+    return found
