@@ -34,7 +34,7 @@ Why = Literal["unknown", "last owner", "not now"]
 
 
 def in_words(known: Vocabulary, scope: str) -> tuple[str, ...]:
-    """A ceiling, or what was granted, for people: without what another of its scopes includes."""
+    """Say a ceiling, or what was granted, for people: without what another of its scopes includes."""
     named = scopes.parse(scope)
     if scopes.EVERYTHING in named:
         return ("Everything this server offers",)
@@ -46,21 +46,21 @@ def in_words(known: Vocabulary, scope: str) -> tuple[str, ...]:
 
 
 class GuestUnchanged(msgspec.Struct, frozen=True):
-    """Why nothing was changed. `state` is the account's, where there is one."""
+    """The reason why nothing was changed. `state` is the account's, where there is one."""
 
     why: Why
     state: str = ""
 
 
 class GuestTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody may have at most. None of a change leaves it as it is; `expires_at` 0 takes the end away."""
+    """The ceilings of an account. None in a change leaves one as it is; `expires_at` 0 takes the end away."""
 
     scope: str | None = None
     tools: str | None = None
     expires_at: Millis | None = None
 
     def check(self, known: Vocabulary, now: Millis) -> list[str]:
-        """What is wrong with it, in words for the terminal."""
+        """Say what is wrong with them, in words for the terminal."""
         problems: list[str] = []
         if self.scope is not None:
             named = scopes.parse(self.scope)
@@ -111,7 +111,7 @@ def invite(
     by: str,
     now: Millis,
 ) -> Invitation | NameTaken:
-    """A job: an account that waits for its person, and the link to it. `name` has been through `user_accounts.fit_name`.
+    """Make an account that waits for its person, as a job, and the link to it. `name` has been through `user_accounts.fit_name`.
 
     Inviting somebody again who has not come yet changes the terms, and the newer link replaces the older.
     """
@@ -150,7 +150,7 @@ def invite(
 def accept(
     db: Db, *, token: str, passphrase_hash: str | None, who: Requester, now: Millis
 ) -> User | LinkIsOver:
-    """A job: use the invitation up; its account is the holder's from now on. Without a passphrase there is another way to
+    """Use the invitation up, as a job; its account is the holder's from now on. Without a passphrase there is another way to
     sign in, which the caller stores in the same transaction."""
     link = one_time_links.use(db, kind=one_time_links.INVITE, token=token, now=now)
     user = None if link is None else user_accounts.find(db, link.user_id)
@@ -170,8 +170,8 @@ def accept(
 
 
 def reset(db: Db, *, name: str, token: str, by: str, now: Millis) -> Invitation | GuestUnchanged:
-    """A job: a link by which this person chooses a new passphrase. It changes nothing until it is used; whoever has not come
-    yet gets a new invitation instead."""
+    """Make a link, as a job, by which this person chooses a new passphrase, and which changes nothing until it is used; who has not
+    come yet gets a new invitation instead."""
     user = user_accounts.named(db, name)
     if user is None:
         return GuestUnchanged("unknown")
@@ -191,7 +191,7 @@ def reset(db: Db, *, name: str, token: str, by: str, now: Millis) -> Invitation 
 def take_new_passphrase(
     db: Db, *, token: str, passphrase_hash: str, who: Requester, now: Millis
 ) -> User | LinkIsOver:
-    """A job: use the link up, set the passphrase, sign every browser of this person out. Logins of programs go on."""
+    """Use the link up, as a job, set the passphrase, sign every browser of this person out. Logins of programs go on."""
     link = one_time_links.use(db, kind=one_time_links.RESET, token=token, now=now)
     user = None if link is None else user_accounts.find(db, link.user_id)
     if user is None or not user.may(now):
@@ -204,7 +204,7 @@ def take_new_passphrase(
 
 
 def link_is_over(db: Db, *, kind: str, who: Requester, now: Millis) -> LinkIsOver:
-    """A job, or the end of one: somebody sent the form of a link that does not work."""
+    """Note, as a job or the end of one, that somebody sent the form of a link that does not work."""
     event = "user.joined" if kind == one_time_links.INVITE else "user.passphrase_reset"
     audit_trail.record(db, now, event, who=who, refused="the link is over")
     return LinkIsOver()
@@ -232,7 +232,7 @@ SWITCHES: Final[Mapping[str, _Switch]] = MappingProxyType(
 
 
 def switch(db: Db, verb: str, *, name: str, by: str, now: Millis) -> User | GuestUnchanged:
-    """A job. `disable` makes everything of somebody's pause, and `enable` go on. `lock` is for an account in wrong hands: all
+    """Switch the state, as a job. `disable` makes everything of somebody's pause, and `enable` go on. `lock` is for an account in wrong hands: all
     logins and keys are revoked, passphrase and passkeys forgotten; after `unlock` a reset link is the way in."""
     row, user = SWITCHES[verb], user_accounts.named(db, name)
     if user is None:
@@ -258,7 +258,7 @@ def switch(db: Db, verb: str, *, name: str, by: str, now: Millis) -> User | Gues
 
 
 def remove(db: Db, *, name: str, by: str, now: Millis) -> User | GuestUnchanged:
-    """A job: revoke everything and forget the account. What the audit trail says of it stays; the name becomes free."""
+    """Revoke everything and forget the account, as a job. The rows of the audit trail stay; the name becomes free."""
     user = user_accounts.named(db, name)
     if user is None:
         return GuestUnchanged("unknown")
@@ -275,7 +275,7 @@ def remove(db: Db, *, name: str, by: str, now: Millis) -> User | GuestUnchanged:
 
 
 def change(db: Db, *, name: str, terms: GuestTerms, by: str, now: Millis) -> User | GuestUnchanged:
-    """A job: other ceilings, or another end. Running calls and tasks are bound by them at once."""
+    """Change ceilings or the end, as a job. Running calls and tasks are bound by them at once."""
     user = user_accounts.named(db, name)
     if user is None:
         return GuestUnchanged("unknown")
@@ -292,7 +292,7 @@ def change(db: Db, *, name: str, terms: GuestTerms, by: str, now: Millis) -> Use
 
 
 def _write(db: Db, user_id: str, terms: GuestTerms) -> list[str]:
-    """The names of what was changed."""
+    """Write the terms, and return the names of what was changed."""
     columns: dict[str, object] = {}
     if terms.scope is not None:
         columns["scope"] = scopes.join(scopes.parse(terms.scope))
@@ -325,7 +325,7 @@ def _shut_out(db: Db, user: User, *, reason: str, by: str, now: Millis) -> None:
 
 
 def _last_owner(db: Db, user: User) -> bool:
-    """Whether nobody else would be left who may do everything."""
+    """Return whether nobody else would be left who may do everything."""
     if user.role != "owner":
         return False
     others = db.fetch_all(
@@ -352,8 +352,8 @@ class ListedPerson(msgspec.Struct, frozen=True, kw_only=True):
 def listing(
     db: Db, now: Millis, name: str | None = None, *, after: str = "", like: str = "", limit: int = SHOWN
 ) -> list[ListedPerson]:
-    """A job: a page of everybody, those whose name comes after this one, the owner first; with a `name` only who has it. `like`:
-    something that the names have in them."""
+    """List a page of people, as a job: those whose name comes after this one, the owner first; with a `name` only who has it.
+    `like` is something that the names have in them."""
     rows = db.fetch_all(
         "SELECT u.*,"
         " (SELECT COUNT(*) FROM grants g WHERE g.subject = u.id AND g.principal_kind = 'user' AND g.revoked_at IS NULL"
@@ -382,7 +382,7 @@ def listing(
 
 
 def last_of(page: list[ListedPerson]) -> str | None:
-    """After whom the next page of a list begins; None: this was the last."""
+    """Return after whom the next page of a list begins; None: this was the last."""
     return max(person.user.name for person in page) if len(page) == SHOWN else None
 
 

@@ -1,7 +1,7 @@
 """The audit trail: one row for every decision of identity, without tokens, codes and passphrases.
 
-A poll that is merely still pending (or too early) decides nothing and leaves no row: a waiting terminal would fill the table. Of refusals
-that concern nobody in particular, each minute has room for so many; the rest is counted, and one row says how many they were.
+A poll that is merely still pending (or too early) decides nothing and leaves no row: a waiting terminal would fill the table. Each minute
+has room for so many refusals that concern nobody in particular; the rest is counted, and one row says how many they were.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ class BadCredentials(ValueError):
 
 
 class KeyProof(msgspec.Struct, frozen=True, kw_only=True):
-    """An assertion that a key of the client has signed. What is left for a job to say: that the key is still the client's, and
-    that this is its first use."""
+    """An assertion that a key of the client has signed. A job has yet to say that the key is still the client's, and that this is
+    its first use."""
 
     client_id: str
     jti_hash: str
@@ -73,7 +73,7 @@ class KeyProof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client introduced itself (RFC 6749 §2.3): an id, and a secret in one of two places, or an assertion."""
+    """The introduction of a client (RFC 6749 §2.3): an id, and a secret in one of two places, or an assertion."""
 
     client_id: str | None
     secret: str | None = None
@@ -93,7 +93,7 @@ class ClientCredentials(msgspec.Struct, frozen=True, kw_only=True):
 def read_credentials(
     authorization: str | None, client_id: str | None, secret: str | None
 ) -> ClientCredentials:
-    """From the Authorization header and the form. Empty secrets are none: public clients send `Basic id:`."""
+    """Read the Authorization header and the form. Empty secrets are none: public clients send `Basic id:`."""
     secret = secret or None
     scheme, _, encoded = (authorization or "").strip().partition(" ")
     if scheme.lower() != "basic":  # some clients send their Bearer token along to every path of a host
@@ -116,7 +116,7 @@ def read_credentials(
 def read_assertion(
     credentials: ClientCredentials, assertion: str | None, assertion_type: str | None, claimed: str | None
 ) -> ClientCredentials:
-    """The credentials with an assertion (RFC 7521 §4.2), which then is the only way used. `claimed`: whom it says it is about."""
+    """Read the credentials with an assertion (RFC 7521 §4.2), which then is the only way used. `claimed`: whom it says it is about."""
     if assertion is None and assertion_type is None:
         return credentials
     if assertion is None or assertion_type is None:
@@ -129,7 +129,7 @@ def read_assertion(
 
 
 def proves(client: Client, credentials: ClientCredentials) -> bool:
-    """A client with a secret shows it, in either place; one with keys a proof; one with neither shows nothing."""
+    """Expect the secret of a client that has one, in either place; of one with keys a proof; of one with neither nothing."""
     if client.auth_method == PRIVATE_KEY:
         proof = credentials.proof
         return proof is not None and (proof.client_id, proof.keys) == (client.id, keys_of(client))
@@ -142,7 +142,7 @@ def proves(client: Client, credentials: ClientCredentials) -> bool:
 
 
 def use_up(db: Db, by: str, jti_hash: str, expires_at: Millis) -> bool:
-    """Part of a job: False if this assertion was used before. `by`: whose it is, a client's id or a name that no client can have."""
+    """Use an assertion up, as part of a job; return False if it was used before. `by`: whose it is, a client's id or a name that no client can have."""
     return bool(
         db.execute(
             "INSERT INTO client_assertions (client_id, jti_hash, expires_at) VALUES (?, ?, ?)"
@@ -165,7 +165,7 @@ def believed_names(kind: str, client_id: str, name: str, *, by_device: bool, pub
 
 
 def keys_of(client: Client) -> str:
-    """Where its keys are, in one text: another text, other keys."""
+    """Return where its keys are, in one text: another text, other keys."""
     return client.jwks or client.jwks_uri or ""
 
 
@@ -193,7 +193,7 @@ class NewClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientRegistration(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client is to be. `check` says what is wrong with what an operator asks for, in words for the terminal."""
+    """A client as it is to be. `check` says what is wrong with what an operator asks for, in words for the terminal."""
 
     name: str
     client_id: str | None = None  # None: one is made up
@@ -251,7 +251,7 @@ class ClientRegistration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_fetchable(uri: str) -> bool:
-    """Whether an address of keys can be registered. Whether it may be connected to is found out by whoever fetches it."""
+    """Return whether an address of keys can be registered. Who fetches it finds out whether it may be connected to."""
     return isinstance(read_address(uri), DocumentAddress)
 
 
@@ -261,7 +261,7 @@ def _is_plain_id(text: str) -> bool:
 
 
 def add(db: Db, registration: ClientRegistration, *, seed: bytes, by: str, now: Millis) -> NewClient | None:
-    """A job, for a registration that `check` had nothing against. None if the id is taken."""
+    """Add a client, as a job, by a registration that `check` had nothing against; return None if the id is taken."""
     entropy = Entropy(seed)
     client_id = registration.client_id or entropy.identifier("cli")
     secret = entropy.token() if registration.auth_method in SECRET_METHODS else None
@@ -285,7 +285,7 @@ def insert(
     network: str | None = None,
     metadata: str = "{}",
 ) -> bool:
-    """False if there is a client of this id already; it is left as it is."""
+    """Insert a client; return False if there is one of this id already, which is left as it is."""
     row = {
         "id": client_id,
         "kind": kind,
@@ -317,7 +317,7 @@ def columns(registration: ClientRegistration) -> dict[str, object]:
 
 
 def listing(db: Db, *, after: tuple[Millis, str] = (-1, ""), at_most: int = LISTED) -> list[Client]:
-    """A page of all there are, the oldest first: those after the one that was made then and has this id."""
+    """List a page of all there are, the oldest first: those after the one that was made then and has this id."""
     rows = db.fetch_all(
         "SELECT * FROM clients WHERE (created_at, id) > (?, ?) ORDER BY created_at, id LIMIT ?",
         *after,
@@ -327,17 +327,17 @@ def listing(db: Db, *, after: tuple[Millis, str] = (-1, ""), at_most: int = LIST
 
 
 def disable(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
-    """A job. From its commit on, the client's logins and tokens are refused. False if there is nothing to disable."""
+    """Disable a client, as a job: from its commit on, its logins and tokens are refused. False if there is nothing to disable."""
     return _switch(db, client_id, ("enabled", "disabled"), "client.disabled", by, now)
 
 
 def enable(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
-    """A job. Logins that were not revoked meanwhile work again."""
+    """Enable a client, as a job. Logins that were not revoked meanwhile work again."""
     return _switch(db, client_id, ("disabled", "enabled"), "client.enabled", by, now)
 
 
 def rotate_secret(db: Db, client_id: str, *, seed: bytes, by: str, now: Millis) -> Secret | None:
-    """A job: another secret, and the old one is worth nothing from its commit on. Logins go on. None if it has no secret."""
+    """Give another secret, as a job; the old one is worth nothing from its commit on. Logins go on. None if it has no secret."""
     secret = Entropy(seed).token()
     db.takes_away()
     client = lookup(db, client_id)
@@ -353,7 +353,7 @@ def rotate_secret(db: Db, client_id: str, *, seed: bytes, by: str, now: Millis) 
 
 
 def remove(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
-    """A job: the client, and with it every login that it has or had. False if there is none, or it is built in."""
+    """Remove the client, as a job, and with it every login that it has or had; return False if there is none, or it is built in."""
     client = lookup(db, client_id)
     removable = client is not None and client.kind != "builtin"
     if removable:
@@ -365,7 +365,7 @@ def remove(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
 
 
 def delete(db: Db, client_id: str) -> int:
-    """Part of a job: the row and all that hangs on it; how many logins that were. Every process forgets them at the commit."""
+    """Delete the row and all that hangs on it, as part of a job; return how many logins that were. All processes forget them then."""
     db.takes_away()
     db.execute("DELETE FROM device_codes WHERE client_id = ?", client_id)
     ended = db.execute("DELETE FROM grants WHERE client_id = ?", client_id)

@@ -1,4 +1,4 @@
-"""What pages are given to ask for a passkey, and what their forms bring: for sign-in, one-time links and the page You.
+"""Offers by which pages ask for a passkey, and what their forms bring: for sign-in, one-time links and the page You.
 
 The steps that answer those forms are in passkey_pages.py, pages/sign_in_page.py, pages/server_claim_page.py and pages/invitation_pages.py.
 """
@@ -32,7 +32,7 @@ class PasskeyOffer:
 
 
 def link_offer(visit: PageVisit, token: str) -> PasskeyOffer | NoPasskeys:
-    """For the pages of one-time links."""
+    """Make an offer for the pages of one-time links."""
     here = webauthn_ceremony.party(visit.parts.site, visit.request.origin)
     return (
         here
@@ -42,7 +42,7 @@ def link_offer(visit: PageVisit, token: str) -> PasskeyOffer | NoPasskeys:
 
 
 async def sign_in_offer(visit: PageVisit) -> PasskeyOffer | None:
-    """For the sign-in page: only where somebody has a passkey for this name."""
+    """Make an offer for the sign-in page, only where somebody has a passkey for this name."""
     here = webauthn_ceremony.party(visit.parts.site, visit.request.origin)
     if isinstance(here, NoPasskeys):
         return None
@@ -54,7 +54,7 @@ async def sign_in_offer(visit: PageVisit) -> PasskeyOffer | None:
 
 
 def new_passkey(visit: PageVisit, user_id: str) -> PasskeyToAdd | str:
-    """The one that the form brings for this account, or a sentence for the person."""
+    """Read the one that the form brings for this account, or return a sentence for the person."""
     here = webauthn_ceremony.party(visit.parts.site, visit.request.origin)
     if isinstance(here, NoPasskeys):
         return here.sentence

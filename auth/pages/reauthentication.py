@@ -1,6 +1,6 @@
 """A proof once more of who one is, before an act that a stolen or unattended browser must not be enough for.
 
-A step that needs it calls `ask` first. Whoever proved themselves lately notices nothing; anybody else gets a page that asks
+A step that needs it calls `ask` first. People who proved themselves lately notice nothing; anybody else gets a page that asks
 and then sends the very same form again. The confirm page of a device asks by itself (device_confirmation.py, device_decision.py).
 """
 

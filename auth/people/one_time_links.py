@@ -1,7 +1,7 @@
 """One-time links: a secret in a URL that works once, soon, and only by pressing its button.
 
 Following a link shows a form and uses nothing up, so that a mail scanner or a preview cannot spend it; the POST does.
-Only the SHA-256 of the token is stored. What a link lets its holder do is in user_accounts.py (claim) and auth/administration/guest_accounts.py (accept an
+Only the SHA-256 of the token is stored. Acts that a link allows are in user_accounts.py (claim) and auth/administration/guest_accounts.py (accept an
 invitation, set a new passphrase).
 """
 
@@ -47,7 +47,7 @@ class OneTimeLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def token_from(entropy: bytes) -> str:
-    """The secret part of the link. `entropy` is `TOKEN_BYTES` from the system's generator."""
+    """Make the secret part of the link. `entropy` is `TOKEN_BYTES` from the system's generator."""
     if len(entropy) != TOKEN_BYTES:
         raise ValueError(f"a link needs {TOKEN_BYTES} random bytes")
     return base64.urlsafe_b64encode(entropy).decode()
@@ -58,7 +58,7 @@ def path_of(token: str, kind: str = CLAIM) -> str:
 
 
 def token_of(path: str) -> str:
-    """What stands in the place of a token in such a path."""
+    """Return what stands in the place of a token in such a path."""
     return path.rpartition("/")[2][:TOKEN_CHARACTERS]
 
 
@@ -67,7 +67,7 @@ def _hash(token: str) -> str:
 
 
 def admit(db: Db, who: Requester, now: Millis) -> Millis:
-    """A job: count a form from a link's page. 0, or when this network may send the next one."""
+    """Count a form from a link's page, as a job; return 0, or when this network may send the next one."""
     bucket = f"links:network:{who.network}"
     until = attempt_limits.closed_until(db, ((bucket, PER_NETWORK),), now)
     if not until:
@@ -85,7 +85,7 @@ def make(
     lifetime: Millis = LIFETIME,
     by: str = "local:admin",
 ) -> OneTimeLink:
-    """A job: store a new link. Any earlier link of this kind for this user stops working."""
+    """Store a new link, as a job. Any earlier link of this kind for this user stops working."""
     db.execute("DELETE FROM one_time_links WHERE kind = ? AND user_id = ? AND used_at IS NULL", kind, user_id)
     link = OneTimeLink(kind=kind, user_id=user_id, expires_at=now + lifetime)
     row = {
@@ -102,7 +102,7 @@ def make(
 
 
 def find(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
-    """A job: the link, if it would still work. Looking uses nothing up."""
+    """Find the link, as a job, if it would still work. Looking uses nothing up."""
     row = db.fetch_one(
         "SELECT * FROM one_time_links"
         " WHERE token_hash = ? AND kind = ? AND used_at IS NULL AND expires_at > ?",
@@ -115,7 +115,7 @@ def find(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
 
 
 def newest(db: Db, user_id: str) -> str:
-    """A job: what tells this person's newest link from any that is made later, and opens nothing; empty if there was none lately."""
+    """Return, as a job, what tells a person's newest link from any that is made later, and opens nothing; empty if there was none."""
     row = db.fetch_one(
         "SELECT token_hash FROM one_time_links WHERE user_id = ? ORDER BY created_at DESC, token_hash LIMIT 1",
         user_id,
@@ -124,7 +124,7 @@ def newest(db: Db, user_id: str) -> str:
 
 
 def use(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
-    """A job: use the link up and return it; None if it is unknown, over, or somebody was faster."""
+    """Use the link up, as a job, and return it; None if it is unknown, over, or somebody was faster."""
     link = find(db, kind=kind, token=token, now=now)
     used = db.execute(
         f"UPDATE one_time_links SET used_at = ?, {sealed_rows.WIPED}"

@@ -71,11 +71,11 @@ class User:
     passphrase_hash: str | None = field(repr=False)
 
     def may(self, now: Millis) -> bool:
-        """Whether this person may sign in, and be signed in."""
+        """Return whether this person may sign in, and be signed in."""
         return self.state == "enabled" and not self.over(now)
 
     def over(self, now: Millis) -> bool:
-        """Whether the account's time has run out."""
+        """Return whether the account's time has run out."""
         return self.expires_at is not None and now >= self.expires_at
 
     @classmethod
@@ -84,7 +84,7 @@ class User:
 
 
 class UnfitEntry(msgspec.Struct, frozen=True):
-    """What somebody typed cannot be used; the sentence is for them."""
+    """A text that cannot be used; the sentence is for who typed it."""
 
     sentence: str
 
@@ -93,7 +93,7 @@ class UnfitEntry(msgspec.Struct, frozen=True):
 
 
 def fit_name(typed: str) -> str | UnfitEntry:
-    """The name in the one form in which it is stored and compared."""
+    """Return the name in the one form in which it is stored and compared."""
     name = unicodedata.normalize("NFKC", typed[:NAME_TYPED]).strip().casefold()
     if not name:
         return UnfitEntry("Choose a name.")
@@ -105,7 +105,7 @@ def fit_name(typed: str) -> str | UnfitEntry:
 
 
 def fit_passphrase(typed: str) -> str | UnfitEntry:
-    """The passphrase in the one form in which it is hashed: keyboards compose accents in different ways."""
+    """Return the passphrase in the one form in which it is hashed: keyboards compose accents in different ways."""
     if len(typed) > PASSPHRASE_BYTES:  # before normalising, whose work grows with the text
         return UnfitEntry(f"A passphrase has at most {PASSPHRASE_BYTES} bytes.")
     passphrase = unicodedata.normalize("NFC", typed)
@@ -126,7 +126,7 @@ def fit_passphrase(typed: str) -> str | UnfitEntry:
 
 
 def hash_passphrase(passphrase: str, salt: bytes) -> str:
-    """Argon2id as a PHC string."""
+    """Hash a passphrase with Argon2id, as a PHC string."""
     return Argon2id(
         salt=salt,
         length=ARGON2_BYTES,
@@ -158,14 +158,14 @@ def named(db: Db, name: str) -> User | None:
 
 
 def owner(db: Db) -> User | None:
-    """The first one; an altered account only where there is no other."""
+    """Return the first owner; an altered account only where there is no other."""
     rows = db.fetch_all("SELECT * FROM users WHERE role = 'owner' ORDER BY created_at, id LIMIT ?", OWNERS)
     found = [User.of(db, row) for row in rows]
     return next((user for user in found if user.role == "owner"), found[0] if found else None)
 
 
 def owner_id(db: Db) -> str:
-    """The owner's account is made before the first request (auth/administration/store_preparation.py); a store without one is broken."""
+    """Return whose the server is. That account is made before the first request (store_preparation.py); a store without one is broken."""
     user = owner(db)
     if user is None:
         raise LookupError("this store has no owner")
@@ -173,7 +173,7 @@ def owner_id(db: Db) -> str:
 
 
 def claimed(db: Db) -> bool:
-    """Whether the owner's account is somebody's."""
+    """Return whether the owner's account is somebody's."""
     user = owner(db)
     return user is not None and user.state != "unclaimed"
 
@@ -191,7 +191,7 @@ class NameTaken(msgspec.Struct, frozen=True):
 def claim(
     db: Db, *, token: str, name: str, passphrase_hash: str | None, who: Requester, now: Millis
 ) -> User | LinkIsOver | NameTaken:
-    """A job: use the link up and make its account the holder's. Without a passphrase there is a passkey in the same job."""
+    """Use the link up, as a job, and make its account the holder's. Without a passphrase there is a passkey in the same job."""
     link = one_time_links.find(db, kind=one_time_links.CLAIM, token=token, now=now)
     if link is None:
         return not_claimed(db, who=who, now=now)
@@ -211,7 +211,7 @@ def claim(
 
 
 def not_claimed(db: Db, *, who: Requester, now: Millis) -> LinkIsOver:
-    """A job, or the end of one: somebody sent the form of a claim link that does not work."""
+    """Note, as a job or the end of one, that somebody sent the form of a claim link that does not work."""
     audit_trail.record(db, now, "owner.claimed", who=who, refused="the link is over")
     return LinkIsOver()
 
@@ -221,7 +221,7 @@ def not_claimed(db: Db, *, who: Requester, now: Millis) -> LinkIsOver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedGuess:
-    """One guess may be made. It is counted already; `conclude` takes it back if it was right."""
+    """A guess that may be made. `conclude` takes its count back if it was right."""
 
     user_id: str | None  # None: nobody of that name who can sign in
     passphrase_hash: str = field(repr=False)
@@ -233,14 +233,14 @@ class Throttled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def buckets_of_network(who: Requester) -> tuple[str, str]:
-    """Where failed sign-ins and all sign-ins of a network are counted, whatever they are made with."""
+    """Return where failed sign-ins and all sign-ins of a network are counted, whatever they are made with."""
     return f"signin:network:{who.network}", f"signin:all:{who.network}"
 
 
 def admit(
     db: Db, *, name: str, key: bytes, who: Requester, now: Millis, known: KnownBrowser | None = None
 ) -> CountedGuess | Throttled:
-    """A job: count a try against the account and the network, before anything slow looks at it. One from a browser in which this
+    """Count a try, as a job, against the account and the network, before anything slow looks at it. One from a browser in which this
     very account was signed in before is counted against that browser instead of the account."""
     user = named(db, name)
     own = known is not None and user is not None and known.user_id == user.id
@@ -249,8 +249,8 @@ def admit(
 
 
 def admit_again(db: Db, *, user_id: str, who: Requester, now: Millis) -> CountedGuess | Throttled:
-    """A job: the same for somebody who is signed in as this user and shows once more that it is them. Counted by itself: who
-    knows no more than a name must not be able to use up these tries."""
+    """Count a try, as a job, of somebody who is signed in as this user and shows once more that it is them. These are counted by
+    themselves: who knows no more than a name must not be able to use them up."""
     db.takes_away()  # or what follows does: on a full disk nobody may be kept from that by having to show who they are
     return _admit(db, f"proof:account:{user_id}", find(db, user_id), who, now)
 
@@ -271,7 +271,7 @@ def _admit(db: Db, account: str, user: User | None, who: Requester, now: Millis)
 def conclude(
     db: Db, admitted: CountedGuess, *, matched: bool, event: str, who: Requester, now: Millis
 ) -> User | None:
-    """A job: the user, if the passphrase matched and the account is still the one that was looked at."""
+    """Return the user, as a job, if the passphrase matched and the account is still the one that was looked at."""
     user = find(db, admitted.user_id) if matched and admitted.user_id is not None else None
     if user is None or not user.may(now) or user.passphrase_hash != admitted.passphrase_hash:
         actor = "anonymous" if admitted.user_id is None else f"user:{admitted.user_id}"
@@ -285,7 +285,7 @@ def conclude(
 
 
 def _closed(db: Db, admitted: CountedGuess, now: Millis) -> bool:
-    """Whether this was the last try for a while: those that the limits turn away leave no rows of their own."""
+    """Return whether this was the last try for a while: those that the limits turn away leave no rows of their own."""
     account, network, _ = (each.bucket for each in admitted.counted)
     until = attempt_limits.closed_until(db, ((account, PER_ACCOUNT), (network, PER_NETWORK)), now)
     return until > now + max(PER_ACCOUNT.delays)

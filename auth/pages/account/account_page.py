@@ -1,7 +1,7 @@
 """The pages of an account: Access, what may come in and what did; You, how one signs in, and what is one's own.
 
 Each is made of sections, a row in a table below; a section reads in its own module and does what its buttons say there.
-Everything works without script. What a page says after an act is in auth/pages/account_notices.py; which pages there are, navigation.py's.
+Everything works without script. Words about what was done are in auth/pages/account_notices.py; which pages there are, navigation.py's.
 """
 
 from __future__ import annotations
