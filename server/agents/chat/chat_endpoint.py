@@ -24,8 +24,7 @@ from server.lib.http_client.fetch import Fetcher, UpstreamAnswer, header_line
 from server.lib.rates.fair_turns import TURN_SECONDS, NoTurn, Turns
 from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError, Busy
-from server.mcp.messages import TextContent
-from server.mcp.result_encoding import ToolResult
+from server.mcp.result_encoding import ToolResult, failed_result
 from server.settings.header_settings import header_problems, is_sendable
 from server.settings.secret_reference import SecretUnreadable
 
@@ -144,7 +143,7 @@ class AgentEndpoint:
 
     def too_slow(self) -> ToolResult:
         # The tool ran and failed: the agent may be at work still, so this is a result and not a refusal.
-        return failed(f"agent did not answer within {self._seconds:g} s")
+        return failed_result(f"agent did not answer within {self._seconds:g} s")
 
     async def paid_call(self, subject: str, wish: object, note: str = "") -> PaidCall | None:
         """Begin a call that may be paid for; None without a wallet. A `wish` that its subject had before is the same call;
@@ -303,10 +302,6 @@ class AgentEndpoint:
 
 def _with_payment(head: bytes, paid: PaidCall | None) -> bytes:
     return head + b"".join(header_line(name, value) for name, value in (paid.headers if paid else ()))
-
-
-def failed(text: str) -> ToolResult:
-    return ToolResult(content=[TextContent(text=text)], is_error=True)
 
 
 def empty_response() -> BackendError:

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from server.agents.base.backend import AgentRequest, ToolCall
-from server.agents.chat.chat_endpoint import EndpointConfig, failed
+from server.agents.chat.chat_endpoint import EndpointConfig
 from server.mcp.messages import Tool, ToolAnnotations
-from server.mcp.result_encoding import ToolResult
+from server.mcp.result_encoding import ToolResult, failed_result
 
 MESSAGE_CHARACTERS = 8000
 AGENT_CHARACTERS = 200
@@ -94,7 +94,7 @@ def read_turn(
         if agents is not None and agent_id and agent_id not in agents:
             wrong.append(f"agent_id: must be one of {', '.join(agents)}")
     if wrong:
-        return failed("invalid arguments: " + "; ".join(wrong))
+        return failed_result("invalid arguments: " + "; ".join(wrong))
     return ConversationTurn(message=message, session_id=session_id, agent_id=agent_id)
 
 

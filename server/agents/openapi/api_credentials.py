@@ -16,8 +16,9 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from server.agents.openapi.openapi_document import ApiDocument, BadApi, as_table
+from server.agents.openapi.openapi_document import ApiDocument, BadApi
 from server.agents.openapi.openapi_settings import ClientGrant
+from server.lib.json_objects import mapping
 from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
 from server.lib.oauth_client.oauth_answers import OAuthFailure
 from server.lib.oauth_client.oauth_fetcher import OAuthFetcher
@@ -63,7 +64,7 @@ class Credentials:
         grants: Mapping[str, ClientGrant],
         ask: AskToken,
     ) -> None:
-        known = as_table(as_table(document.root.get("components")).get("securitySchemes"))
+        known = mapping(mapping(document.root.get("components")).get("securitySchemes"))
         self._presented: dict[str, Presented] = {}
         self._tokens: dict[str, Callable[[], Awaitable[Tokens]]] = {}  # makers, by the name of a scheme
         self._cache = TokenCache(_now)

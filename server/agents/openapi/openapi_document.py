@@ -6,12 +6,13 @@ JSON, or YAML as far as server/lib/yaml reads it. OpenAPI 3.0 and 3.1. Nothing i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, cast
 from urllib.parse import unquote, urljoin, urlsplit
 
 import msgspec
 
+from server.lib.json_objects import items, mapping
 from server.lib.yaml.flow_style import BadYaml
 from server.lib.yaml.yaml_reader import read_yaml
 
@@ -29,18 +30,18 @@ class BadApi(ValueError):
 
 
 class ApiDocument:
-    """`since_31`: its schemas are JSON Schema, and not a dialect of it."""
+    """A document. `since_31`: its schemas are JSON Schema, and not a dialect of it."""
 
     def __init__(self, root: Mapping[str, Any], *, since_31: bool) -> None:
         self.root: Final = root
         self.since_31: Final = since_31
 
     def resolved(self, node: object) -> Mapping[str, Any]:
-        """What a node is, or refers to. Raises `BadApi`."""
+        """Return what a node is, or refers to. Raises `BadApi`."""
         for _ in range(MAX_HOPS):
             if not isinstance(node, Mapping):
                 raise BadApi("something in it is not a table where one belongs")
-            table = as_table(cast("object", node))
+            table = mapping(cast("object", node))
             reference = table.get("$ref")
             if not isinstance(reference, str):
                 return table
@@ -48,30 +49,30 @@ class ApiDocument:
         raise BadApi("a reference in it leads to itself")
 
     def at(self, reference: str) -> object:
-        """What a local reference names (RFC 6901). Raises `BadApi`."""
+        """Return what a local reference names (RFC 6901). Raises `BadApi`."""
         if not reference.startswith("#"):
             raise BadApi(f"it refers to {reference[:SHOWN]!r}, and nothing outside of it is read")
         node: object = self.root
         for token in pointer(reference):
-            items = as_list(node)
-            if items and token.isascii() and token.isdigit() and len(token) < 10:
-                node = items[int(token)] if int(token) < len(items) else _MISSING
+            listed = items(node)
+            if listed and token.isascii() and token.isdigit() and len(token) < 10:
+                node = listed[int(token)] if int(token) < len(listed) else _MISSING
             else:
-                node = as_table(node).get(token, _MISSING)
+                node = mapping(node).get(token, _MISSING)
             if node is _MISSING:
                 raise BadApi(f"it refers to {reference[:SHOWN]!r}, which it does not have")
         return node
 
     def base_url(self, fetched_from: str) -> str:
-        """Where its first server is; empty where it does not say, or not where."""
-        servers = as_list(self.root.get("servers"))
+        """Return where its first server is; empty where it does not say, or not where."""
+        servers = items(self.root.get("servers"))
         if not servers:
             return fetched_from and urljoin(fetched_from, "/")
-        server = as_table(servers[0])
-        variables = as_table(server.get("variables"))
+        server = mapping(servers[0])
+        variables = mapping(server.get("variables"))
 
         def usual(found: re.Match[str]) -> str:
-            return str(as_table(variables.get(found[1])).get("default") or "")
+            return str(mapping(variables.get(found[1])).get("default") or "")
 
         url = _VARIABLE.sub(usual, str(server.get("url") or ""))
         if urlsplit(url).scheme in ("http", "https"):
@@ -82,23 +83,14 @@ class ApiDocument:
 _MISSING: Final = object()
 
 
-def as_table(node: object) -> Mapping[str, Any]:
-    """Empty where it is none."""
-    return cast("Mapping[str, Any]", node) if isinstance(node, Mapping) else {}
-
-
-def as_list(node: object) -> Sequence[Any]:
-    return cast("list[Any]", node) if isinstance(node, list) else []
-
-
 def pointer(reference: str) -> list[str]:
-    """The steps of a local reference."""
+    """Return the steps of a local reference."""
     tokens = unquote(reference[1:]).split("/")[1:]
     return [token.replace("~1", "/").replace("~0", "~") for token in tokens]
 
 
 def read_document(data: bytes) -> ApiDocument:
-    """Raises `BadApi`."""
+    """Read a document. Raises `BadApi`."""
     if len(data) > DOCUMENT_BYTES:
         raise BadApi(f"is larger than {DOCUMENT_BYTES // 1024 // 1024} MiB")
     try:

@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import msgspec
 
-from server.agents.openapi.openapi_document import ApiDocument, BadApi, as_list, as_table
+from server.agents.openapi.openapi_document import ApiDocument, BadApi
+from server.lib.json_objects import items, mapping
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 BodyKind: TypeAlias = Literal["json", "form", "text"]
@@ -24,29 +25,16 @@ MAX_PARAMETERS: Final = 200
 # Which the exchange itself needs, or which say as whom it is called (§4.8.12.1).
 _NOT_SENT: Final = frozenset(
     {
-        "accept",
-        "content-type",
-        "authorization",
-        "host",
-        "content-length",
-        "connection",
-        "cookie",
-        "user-agent",
-        "te",
+        "accept", "content-type", "authorization", "host", "content-length", "connection", "cookie", "user-agent", "te",
+        "transfer-encoding", "accept-encoding", "expect", "upgrade", "trailer", "keep-alive", "x-request-id",
     }
-    | {"transfer-encoding", "accept-encoding", "expect", "upgrade", "trailer", "keep-alive", "x-request-id"}
-)
-_USUAL_STYLE: Final[Mapping[str, str]] = {
-    "path": "simple",
-    "query": "form",
-    "header": "simple",
-    "cookie": "form",
-}
-_STYLES: Final[Mapping[str, frozenset[str]]] = {
-    "path": frozenset({"simple", "label", "matrix"}),
-    "query": frozenset({"form", "spaceDelimited", "pipeDelimited", "deepObject"}),
-    "header": frozenset({"simple"}),
-    "cookie": frozenset({"form"}),
+)  # fmt: skip
+# The usual one first.
+_STYLES: Final[Mapping[str, Sequence[str]]] = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
 }
 _PATH_VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -55,7 +43,7 @@ _JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json").fullmatch
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """`argument` is what callers name it by."""
+    """A parameter. `argument` is what callers name it by."""
 
     name: str
     argument: str
@@ -79,7 +67,7 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the document says of the answers with one status, `2XX` or `default`; `schema` where they are JSON."""
+    """The document's words about the answers with one status, `2XX` or `default`; `schema` where they are JSON."""
 
     has_content: bool
     schema: Any | None = None
@@ -100,7 +88,7 @@ class ApiOperation(msgspec.Struct, frozen=True, kw_only=True):
     security: Sequence[Sequence[str]] = ()
 
     def slim(self) -> ApiOperation:
-        """What a call needs: without the schemas, which would keep most of the document in memory."""
+        """Return what a call needs: without the schemas, which would keep most of the document in memory."""
         return msgspec.structs.replace(
             self,
             description="",
@@ -127,8 +115,8 @@ class LeftOut(msgspec.Struct, frozen=True):
 def read_operations(
     document: ApiDocument, *, prefix: str, include: Sequence[str], exclude: Sequence[str]
 ) -> tuple[Sequence[ApiOperation], Sequence[LeftOut]]:
-    """Those that are selected, in the order of the document. Raises `BadApi` for a word of `include` or `exclude` that
-    selects nothing."""
+    """Read the operations that are selected, in the order of the document. Raises `BadApi` for a word of `include` or
+    `exclude` that selects nothing."""
     found: list[ApiOperation] = []
     left_out: list[LeftOut] = []
     unused = {*include, *exclude}
@@ -137,7 +125,7 @@ def read_operations(
         what = f"{method.upper()} {path}"
         name = _tool_name(operation, method, path, prefix, taken)
         taken.add(name)
-        tags = [tag for tag in as_list(operation.get("tags")) if isinstance(tag, str)]
+        tags = [tag for tag in items(operation.get("tags")) if isinstance(tag, str)]
         ids = (name, str(operation.get("operationId") or ""))
         chosen = [word for word in include if _selects(word, ids, method, path, tags)]
         against = [word for word in exclude if _selects(word, ids, method, path, tags)]
@@ -184,7 +172,7 @@ def _tool_name(operation: Mapping[str, Any], method: str, path: str, prefix: str
 
 
 def _selects(word: str, ids: tuple[str, str], method: str, path: str, tags: Sequence[str]) -> bool:
-    """`tag:NAME`, `/path/*`, `GET /path/*`, `GET *`, or the name of the operation or of its tool, with `*`."""
+    """Match a word: `tag:NAME`, `/path/*`, `GET /path/*`, `GET *`, or the name of the operation or of its tool, with `*`."""
     if word.startswith("tag:"):
         return any(fnmatchcase(tag, word[4:]) for tag in tags)
     if found := _METHOD_WORD(word):
@@ -226,10 +214,10 @@ def _read(
 def _parameters(
     document: ApiDocument, path: str, item: Mapping[str, Any], operation: Mapping[str, Any]
 ) -> Sequence[Parameter]:
-    """Those of the operation take the place of those that all of its path have."""
+    """Read the parameters. The operation's take the place of those that all of its path have."""
     written: dict[tuple[str, str], Mapping[str, Any]] = {}
     for source in (item, operation):
-        for each in as_list(source.get("parameters")):
+        for each in items(source.get("parameters")):
             table = document.resolved(each)
             name, place = table.get("name"), table.get("in")
             if not isinstance(name, str) or place not in get_args(Place):
@@ -250,16 +238,16 @@ def _parameters(
 
 
 def _parameter(table: Mapping[str, Any], name: str, argument: str, place: Place) -> Parameter:
-    content = as_table(table.get("content"))
+    content = mapping(table.get("content"))
     as_json = bool(content)
     if as_json:
         media_type, media = next(iter(content.items()), ("", None))
         if not _is_json(media_type):
             raise BadApi(f"its parameter {name[:80]} is written as {media_type[:80] or 'nothing'}")
-        schema = as_table(media).get("schema", {})
+        schema = mapping(media).get("schema", {})
     else:
         schema = table.get("schema", {})
-    style = str(table.get("style") or _USUAL_STYLE[place])
+    style = str(table.get("style") or _STYLES[place][0])
     if style not in _STYLES[place]:
         raise BadApi(f"its parameter {name[:80]} has the style {style[:40]}, which its place does not have")
     explode = table.get("explode")
@@ -281,7 +269,7 @@ def _body(document: ApiDocument, operation: Mapping[str, Any], taken: set[str]) 
     if "requestBody" not in operation:
         return None
     table = document.resolved(operation["requestBody"])
-    content = as_table(table.get("content"))
+    content = mapping(table.get("content"))
     chosen = _chosen(content)
     if chosen is None:
         if not content:
@@ -294,7 +282,7 @@ def _body(document: ApiDocument, operation: Mapping[str, Any], taken: set[str]) 
         media_type=media_type,
         kind=kind,
         required=table.get("required") is True,
-        schema=as_table(content[media_type]).get("schema", {} if kind != "text" else {"type": "string"}),
+        schema=mapping(content[media_type]).get("schema", {} if kind != "text" else {"type": "string"}),
         description=_text(table.get("description")),
     )
 
@@ -317,21 +305,21 @@ def _chosen(content: Mapping[str, Any]) -> tuple[str, BodyKind] | None:
 
 def _answers(document: ApiDocument, operation: Mapping[str, Any]) -> Mapping[str, ApiAnswer]:
     found: dict[str, ApiAnswer] = {}
-    for status, written in as_table(operation.get("responses")).items():
+    for status, written in mapping(operation.get("responses")).items():
         try:
-            content = as_table(document.resolved(written).get("content"))
+            content = mapping(document.resolved(written).get("content"))
         except BadApi:
             continue  # what it answers is seen when it does
         media = next((media for media_type, media in content.items() if _is_json(media_type)), None)
         found[status.upper() if status != "default" else status] = ApiAnswer(
-            has_content=bool(content), schema=as_table(media).get("schema")
+            has_content=bool(content), schema=mapping(media).get("schema")
         )
     return found
 
 
 def _security(document: ApiDocument, operation: Mapping[str, Any]) -> Sequence[Sequence[str]]:
     written = operation.get("security", document.root.get("security"))
-    return [tuple(as_table(each)) for each in as_list(written)]
+    return [tuple(mapping(each)) for each in items(written)]
 
 
 def _is_json(media_type: str) -> bool:

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from server.client.client_errors import ClientError
-from server.lib.own_files import make_directory
+from server.lib.own_files import make_directory, sync_directory
 
 # Some of them keep their whole history in there.
 MAX_FILE: Final = 64 * 1024 * 1024
@@ -168,11 +168,7 @@ def _put(path: Path, data: bytes, mode: int) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)
 
 
 def _refused(what: str, path: Path, error: BaseException) -> FileRefused:
