@@ -237,9 +237,9 @@ def test_messages_are_explained_and_one_that_nobody_says_is_seen() -> None:
 
 def counted() -> set[str]:
     """The name of every metric, from where it is counted: the calls that make one, and what every exposition has."""
-    found = set(re.findall(r'_family\(\s*"(\w+)"', text_of("server/lib/log/prometheus_text.py")))
-    # What the parent of several processes counts.
-    found |= set(re.findall(r'_figure\(\s*"(\w+)"', text_of("server/run/app_workers.py")))
+    # What every exposition has, and what the parent of several processes counts.
+    made = text_of("server/lib/log/prometheus_text.py") + text_of("server/run/app_workers.py")
+    found = set(re.findall(r'\bfamily\(\s*"(\w+)"', made))
     suffix = {"gauge": "", "gauges": "", "counter": "_total", "counters": "_total"}
     for path in [*(ROOT / "server/run").glob("*.py"), ROOT / "server/telemetry/telemetry_start.py"]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
