@@ -1,7 +1,9 @@
-"""What is typed to copy a PostgreSQL database, and to put a copy back: PostgreSQL's own programs, told where, and never the password."""
+"""Tools of commands about a database: its address and key, and the programs of PostgreSQL that copy one and put a copy back, told where,
+and never the password."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from shlex import quote
@@ -12,6 +14,8 @@ from server.cli import terminal
 if TYPE_CHECKING:
     from server.cluster.moving.opened_stores import StorePlace
     from server.settings.setting_shapes import Config
+    from server.store.data_directory import DataDirectory
+    from server.store.keyfile import MasterKey
 
 # Asked for by the program itself, or kept in ~/.pgpass.
 _SECRETS: Final = frozenset({"password", "sslpassword", "passfile"})
@@ -19,8 +23,22 @@ _SCHEMA: Final = re.compile(r"-c\s*search_path=(\w+)")
 KEPT_APART: Final = "it asks for the password, unless ~/.pgpass has it"
 
 
+def key_of(config: Config, home: DataDirectory, fingerprint: str | None) -> MasterKey:
+    """Read the key of a database, which remembers its fingerprint. Raise `KeyRefused`."""
+    import secrets
+
+    from server.store.keyfile import open_key
+
+    return open_key(
+        config.key_file or home.key_file,
+        known_fingerprint=fingerprint,
+        random_bytes=secrets.token_bytes,
+        environment=os.environ,
+    )
+
+
 def place(where: str, config: Config) -> StorePlace:
-    """The database at `where` (env:NAME or file:/path). Raises `CliError`, which shows nothing of its address."""
+    """Return the database at `where` (env:NAME or file:/path). Raises `CliError`, which shows nothing of its address."""
     if not where.startswith(("env:", "file:")):
         raise terminal.Misuse(
             "where a database is, is written as env:NAME or file:/path, never as its address",
@@ -42,12 +60,12 @@ def place(where: str, config: Config) -> StorePlace:
 
 
 def dump(parameters: Mapping[str, str], file: str) -> str:
-    """It may run while the database is served: a dump is what was there at one moment."""
+    """Copy it, also while the database is served: a dump is what was there at one moment."""
     return _command("pg_dump --format=custom", parameters, f"--file={quote(file)}")
 
 
 def put_back(parameters: Mapping[str, str], file: str) -> str:
-    """All or nothing, in place of what is there."""
+    """Put all of it in place of what is there, or nothing."""
     return _command(
         "pg_restore --clean --if-exists --single-transaction --exit-on-error", parameters, quote(file)
     )

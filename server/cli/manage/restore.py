@@ -30,7 +30,6 @@ def command(file: str, dry_run: bool, copied: bool, as_json: bool) -> None:
     from server.store.backup import fingerprint_of, restore
     from server.store.data_directory import DataDirectory, open_home
     from server.store.jobs import StoreError
-    from server.store.keyfile import open_key
     from server.store.migrate import packaged_migrations
 
     loaded = local.settings()
@@ -44,12 +43,7 @@ def command(file: str, dry_run: bool, copied: bool, as_json: bool) -> None:
     try:
         # A trial changes nothing, so it needs nobody to stop.
         with nullcontext(DataDirectory(place)) if dry_run else open_home(place) as home:
-            key = open_key(
-                loaded.config.key_file or home.key_file,
-                known_fingerprint=fingerprint_of(Path(file)),
-                random_bytes=secrets.token_bytes,
-                environment=os.environ,
-            )
+            key = database_tools.key_of(loaded.config, home, fingerprint_of(Path(file)))
             done = restore(
                 Path(file),
                 home.database,

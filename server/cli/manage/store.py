@@ -55,7 +55,6 @@ def copy(target: str, source: str | None, as_json: bool) -> None:
     from server.store import ledger_chain
     from server.store.data_directory import open_home
     from server.store.jobs import StoreError
-    from server.store.keyfile import open_key
     from server.store.migrate import packaged_migrations
 
     loaded = local.settings()
@@ -70,12 +69,7 @@ def copy(target: str, source: str | None, as_json: bool) -> None:
         with open_home(place) as home, opened(home, coming, going, migrations=migrations, now=now) as ends:
             if ends.aside is not None:
                 terminal.say(f"the file that was moved away before is now {ends.aside}")
-            key = open_key(
-                settings.key_file or home.key_file,
-                known_fingerprint=ends.fingerprint,
-                random_bytes=secrets.token_bytes,
-                environment=os.environ,
-            )
+            key = database_tools.key_of(settings, home, ends.fingerprint)
             done = StoreCopy(
                 ends.source,
                 ends.target,
@@ -130,7 +124,7 @@ def copy(target: str, source: str | None, as_json: bool) -> None:
 
 
 def _nothing(db: StoreDb) -> None:
-    """What is in `acme/` is taken along by the first server that is started there."""
+    """Leave `acme/` to the first server that is started there, which takes it along."""
 
 
 def _place(where: str, settings: Config) -> StorePlace:

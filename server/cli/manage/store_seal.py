@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -61,7 +60,6 @@ def command(digest: str | None, as_json: bool) -> None:
     from server.store import meta_rows
     from server.store.data_directory import open_home
     from server.store.jobs import StoreError
-    from server.store.keyfile import open_key
     from server.store.migrate import packaged_migrations
 
     settings = local.settings().config
@@ -78,12 +76,7 @@ def command(digest: str | None, as_json: bool) -> None:
             fingerprint = store.reading(partial(meta_rows.get, key=meta_rows.KEY_FINGERPRINT))
             if fingerprint is None:
                 raise terminal.CliError(f"no server has run on {store.called} yet: there is nothing to seal")
-            key = open_key(
-                settings.key_file or home.key_file,
-                known_fingerprint=fingerprint,
-                random_bytes=secrets.token_bytes,
-                environment=os.environ,
-            )
+            key = database_tools.key_of(settings, home, fingerprint)
             store.transactions.chain_audit(subkeys(key)(audit_trail.KEY_PURPOSE), ())
             if digest is None:
                 rows = store.reading(_look)

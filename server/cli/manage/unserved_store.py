@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
-from server.cli import local, terminal
+from server.cli import database_tools, local, terminal
 
 if TYPE_CHECKING:
     from server.settings.setting_shapes import Config
@@ -58,8 +57,6 @@ Opening: TypeAlias = "Callable[[Config, DataDirectory], AbstractContextManager[F
 
 @contextmanager
 def opened(opening: Opening) -> Generator[UnservedStore]:
-    import secrets
-
     from auth.audit import audit_trail
     from server.calls.servers.server_opening import subkeys
     from server.settings.resolved_settings import data_directory
@@ -67,18 +64,12 @@ def opened(opening: Opening) -> Generator[UnservedStore]:
     from server.store.audit_head import HeadFile
     from server.store.data_directory import DataDirectory
     from server.store.jobs import StoreError
-    from server.store.keyfile import open_key
 
     settings = local.settings().config
     home = DataDirectory(data_directory(settings))
     try:
         with opening(settings, home) as found:
-            key = open_key(
-                settings.key_file or home.key_file,
-                known_fingerprint=found.fingerprint,
-                random_bytes=secrets.token_bytes,
-                environment=os.environ,
-            )
+            key = database_tools.key_of(settings, home, found.fingerprint)
             subkey = subkeys(key)
             trail_key, ledger_key = subkey(audit_trail.KEY_PURPOSE), subkey(ledger_chain.KEY_PURPOSE)
             found.transactions.chain_audit(trail_key, ())
@@ -127,7 +118,6 @@ def in_file(file: Path) -> Opening:
 def in_database(where: str) -> Opening:
     @contextmanager
     def opening(settings: Config, home: DataDirectory) -> Generator[FoundDatabase]:
-        from server.cli import database_tools
         from server.cluster.postgres.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
         from server.cluster.postgres.postgres_errors import PostgresRefused
         from server.store import meta_rows
