@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Final, cast
 
 import msgspec
@@ -19,6 +18,7 @@ from server.client.mcp_session.upstream_messages import (
     HEADER_MISMATCH,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
+    NOTHING,
     UNSUPPORTED_VERSION,
     NotAnUpstream,
     UpstreamRefusal,
@@ -36,7 +36,6 @@ NOBODY_CAN: Final = frozenset[str]()
 _SHOWN: Final = 200
 # Every client has them before its model, in every conversation.
 INSTRUCTIONS: Final = 8_000
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 METAS_KEPT: Final = 256  # that are put together once
 
 

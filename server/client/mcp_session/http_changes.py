@@ -16,6 +16,7 @@ from server.client.mcp_session.http_sessions import HttpSession
 from server.client.mcp_session.http_wire import HttpWire, lines_of
 from server.client.mcp_session.upstream_link import UpstreamTells
 from server.client.mcp_session.upstream_messages import UpstreamRefusal, request_message
+from server.lib.bare_nursery import bare_nursery
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_reason
 from server.mcp.call_failures import BackendError
@@ -136,19 +137,12 @@ def _tells_anything(agreement: Agreement) -> bool:
 async def until(event: trio.Event, work: Callable[[], Awaitable[bool]]) -> bool:
     """Return what `work` says; True where the event came first. Raises what `work` raises."""
     said = [True]
-    raised = list[Exception]()
-    async with trio.open_nursery() as nursery:
+    async with bare_nursery() as nursery:
 
         async def wait() -> None:
             await event.wait()
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(wait)
-        try:
-            said[0] = await work()
-        except Exception as error:  # out of the nursery it would be a group
-            raised.append(error)
-        nursery.cancel_scope.cancel()
-    if raised:
-        raise raised.pop()
+        said[0] = await work()
     return said[0]

@@ -9,6 +9,7 @@ from typing import Final
 
 import trio
 
+from server.client.mcp_session.http_sessions import HttpSession, say_in
 from server.client.mcp_session.http_wire import HttpWire, is_stream
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, NotAnUpstream, UpstreamGone
@@ -100,13 +101,7 @@ class SseStream:
 
     async def _post_what_waits(self) -> None:
         await self._found.wait()
+        assert self._target is not None
         async for message in self._said:
             # In order: what begins a session comes before what uses it.
-            await self._post(message)
-
-    async def _post(self, message: bytes) -> None:
-        assert self._target is not None
-        async with self._target.post(message, b"", self._call) as answer:
-            if answer.status >= 300:
-                raise self._wire.problem(answer)
-            await answer.finish(1.0)
+            await say_in(self._target, HttpSession(None, b""), message, self._call)

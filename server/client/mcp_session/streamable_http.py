@@ -24,7 +24,13 @@ from server.client.mcp_session.agreement import (
 )
 from server.client.mcp_session.http_answers import Take, answer_of
 from server.client.mcp_session.http_changes import HttpChanges
-from server.client.mcp_session.http_sessions import HttpSession, HttpSessions, say_in, shake_hands
+from server.client.mcp_session.http_sessions import (
+    FAREWELL_SECONDS,
+    HttpSession,
+    HttpSessions,
+    say_in,
+    shake_hands,
+)
 from server.client.mcp_session.http_wire import HttpWire, NotReached, lines_of
 from server.client.mcp_session.incoming_messages import cancelled_params, lower
 from server.client.mcp_session.session_request import SessionRequest
@@ -51,7 +57,6 @@ from server.mcp.versions import LATEST
 if TYPE_CHECKING:
     from server.mcp.messages import Resource
 
-FAREWELL_SECONDS: Final = 1.0
 NAME_HEADER: Final = "Mcp-Name"
 HEADS_KEPT: Final = 512
 INITIALIZED: Final = notification_message("notifications/initialized", {})

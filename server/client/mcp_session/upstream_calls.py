@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -16,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import UpstreamRefusal
+from server.client.mcp_session.upstream_messages import NOTHING, UpstreamRefusal
 from server.mcp.call_failures import BackendError, CannotAsk
 from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
@@ -24,8 +23,6 @@ from server.mcp.call_questions import Question
 NEWS_WAITING: Final = 64
 NEWS_BYTES: Final = 1024 * 1024
 QUESTIONS_OPEN: Final = 16
-
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 Outcome: TypeAlias = Raw | UpstreamRefusal | BackendError
 

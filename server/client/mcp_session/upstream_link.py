@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
@@ -16,7 +15,7 @@ from server.client.mcp_session.following import follow
 from server.client.mcp_session.incoming_messages import UNHEARD, IncomingMessages, UpstreamTells
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, request_message
+from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, NOTHING, request_message
 from server.client.mcp_session.upstream_questions import abilities_for
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_HEADERS", "UNHEARD", "Link", "ReadResources", "UpstreamTells"]
 
 RESOURCES_FOLLOWED: Final = 256
-NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+NO_HEADERS: Final[Mapping[str, str]] = NOTHING
 
 
 class Link(ABC):
@@ -151,7 +150,7 @@ class Link(ABC):
         self,
         call: SessionRequest | None,
         method: str = "",
-        params: Mapping[str, Any] = NO_HEADERS,
+        params: Mapping[str, Any] = NOTHING,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
     ) -> UpstreamCall:

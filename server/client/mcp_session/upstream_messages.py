@@ -7,6 +7,7 @@ which wire (message_channel.py, streamable_http.py). Spec: basic/index (2026-07-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -106,6 +107,7 @@ class Garbage(msgspec.Struct, frozen=True):
 HeardMessage: TypeAlias = Asked | Told | Answered | Garbage
 GARBAGE: Final = Garbage()
 EMPTY: Final = Raw(b"{}")
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class _Message(msgspec.Struct):

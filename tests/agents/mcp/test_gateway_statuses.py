@@ -25,7 +25,7 @@ from server.client.mcp_session.credential_wire import (
     status_problem,
     without_credentials,
 )
-from server.client.mcp_session.http_answers import RESUMED_AT_MOST
+from server.client.mcp_session.http_answers import RESUME_TRIES, RESUMED_AT_MOST
 from server.client.mcp_session.http_sessions import SESSION_ID_CHARACTERS, Greet, HttpSessions
 from server.client.mcp_session.http_sse_2024 import ENDPOINT_CHARACTERS, SseStream
 from server.client.mcp_session.http_wire import (
@@ -47,7 +47,7 @@ from server.client.mcp_session.upstream_messages import (
     UpstreamRefusal,
     read_message,
 )
-from server.lib.http_client.failures import FetchFailed, NotConnected, TooManyConnections
+from server.lib.http_client.failures import BrokenOff, FetchFailed, NotConnected, TooManyConnections
 from server.mcp.call_failures import BackendError
 from server.payments.x402.payment_headers import NOTHING_YET, PAYMENT_SIGNATURE
 
@@ -278,6 +278,41 @@ async def test_the_rest_of_a_stream_comes_with_a_good_status(
 
     assert (await outcome(answer_of(first, take, go_on))).startswith(comes)
     assert asked == [b"Last-Event-ID: e-1\r\n"]
+
+
+@pytest.mark.parametrize(
+    ("busy", "comes"), [(RESUME_TRIES - 1, "done"), (RESUME_TRIES, "UpstreamFailure is busy")]
+)
+async def test_the_rest_of_a_stream_is_asked_for_again_while_its_server_is_busy(
+    busy: int, comes: str, autojump_clock: object
+) -> None:
+    over = wire(*[Answer(503)] * busy, Answer(200, event(result({})), EVENTS))
+    first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
+    found = answer_of(first, take, lambda lines: over.stream(None, lines, None))
+    assert (await outcome(found)).startswith(comes)
+
+
+class Broken(Answer):
+    """An answer whose connection breaks off behind what was said."""
+
+    async def part(self) -> bytes:
+        if not self._parts:
+            raise BrokenOff
+        return await super().part()
+
+
+@pytest.mark.parametrize("last_id", ["", "e-1"])
+async def test_a_stream_that_broke_is_come_back_to_where_it_said_how(
+    last_id: str, autojump_clock: object
+) -> None:
+    over = wire(Answer(200, event(result({})), EVENTS))
+    first = cast("Any", Broken(200, event(b"{}", last_id), EVENTS))
+    found = answer_of(first, take, lambda lines: over.stream(None, lines, None))
+    if last_id:
+        assert await outcome(found) == "done"
+    else:
+        with pytest.raises(BrokenOff):
+            await found
 
 
 @pytest.mark.parametrize("last_id", ["", "é", "a\tb"])
