@@ -104,7 +104,7 @@ class SourcedOutlet(PassingOutlet):
     """The line to a caller, on which an upstream asks."""
 
     def __init__(self, outlet: Outlet, source: QuestionSource) -> None:
-        super().__init__(outlet)
+        self._outlet = outlet  # as the base class would, which costs a function call each time
         self._source = source
 
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
