@@ -29,7 +29,7 @@ from server.client.token_file import Millis, StoredLogin, TokenFile
 from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.client_identity import ClientIdentity
-from server.lib.oauth_client.device_authorization import DeviceCode, Unanswered, poll, request_code
+from server.lib.oauth_client.device_authorization import DeviceCode, PollUnanswered, poll, request_code
 from server.lib.oauth_client.proof_key import ProofKey
 from server.lib.oauth_client.token_requests import GrantRefusal, Tokens
 
@@ -87,7 +87,7 @@ async def wait_for_tokens(
     endpoint, form = place.server.token_endpoint, code.form(place.resource)
     in_trouble = False
 
-    async def request() -> Tokens | GrantRefusal | Unanswered:
+    async def request() -> Tokens | GrantRefusal | PollUnanswered:
         nonlocal in_trouble
         try:
             answer = await ask_for_tokens(client, endpoint, form, identity=identity, key=key, now=now())
@@ -95,7 +95,7 @@ async def wait_for_tokens(
             if not in_trouble:
                 trouble(error)
             in_trouble = True
-            return Unanswered(error.retry_after_seconds if isinstance(error, ServerBusy) else None)
+            return PollUnanswered(error.retry_after_seconds if isinstance(error, ServerBusy) else None)
         in_trouble = False
         return answer
 

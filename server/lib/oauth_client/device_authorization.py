@@ -56,7 +56,7 @@ class DeviceCode(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Unanswered(msgspec.Struct, frozen=True):
+class PollUnanswered(msgspec.Struct, frozen=True):
     """The outcome of a poll that brought no answer: trouble that may pass."""
 
     retry_after_seconds: float | None = None
@@ -105,7 +105,7 @@ async def request_code(
 
 async def poll(
     code: DeviceCode,
-    request: Callable[[], Awaitable[Tokens | GrantRefusal | Unanswered]],
+    request: Callable[[], Awaitable[Tokens | GrantRefusal | PollUnanswered]],
     *,
     now: Callable[[], Millis],
     sleep: Callable[[float], Awaitable[object]],
@@ -116,7 +116,7 @@ async def poll(
     while (left := (code.expires_at - now()) / 1000) > 0:
         await sleep(min(pause, left))
         answer = await request()
-        if isinstance(answer, Unanswered):
+        if isinstance(answer, PollUnanswered):
             pause = min(pause * 2, max(MAX_BACK_OFF_SECONDS, interval))
             if answer.retry_after_seconds:
                 pause = max(answer.retry_after_seconds, interval)
