@@ -14,7 +14,7 @@ import msgspec
 
 from server.client.client_errors import ClientError
 from server.client.mcp_session.agreement import PROTOCOL_VERSION
-from server.client.mcp_session.upstream_messages import INTERNAL_ERROR
+from server.client.mcp_session.session_messages import INTERNAL_ERROR
 from server.lib.json_objects import mapping
 from server.lib.surrogates import decode_mended
 from server.mcp.request_headers import header_value, parameter_headers

@@ -27,10 +27,10 @@ from server.client.mcp_session.http_answers import answer_of
 from server.client.mcp_session.http_sessions import HttpSession, say_in
 from server.client.mcp_session.http_wire import HttpWire, lines_of
 from server.client.mcp_session.list_pages import ENTRIES, list_pages
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.session_messages import (
     HEADER_MISMATCH,
     Answered,
-    UpstreamRefusal,
+    ServerRefusal,
     members,
     outcome,
     read_message,
@@ -54,7 +54,7 @@ class ModernSide:
         headers = self._headers(asking)
         try:
             await self._exchange(asking, headers, revise)
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             if refusal.code == HEADER_MISMATCH and asking.method == "tools/call":
                 await self._learn_all(asking)
                 renewed = self._headers(asking)
@@ -62,7 +62,7 @@ class ModernSide:
                     try:
                         await self._exchange(asking, renewed, revise)
                         return
-                    except UpstreamRefusal as another:
+                    except ServerRefusal as another:
                         refusal = another
             await Relay(asking, self._write).refused(refusal)
 
@@ -73,7 +73,7 @@ class ModernSide:
     async def _exchange(
         self, asking: BridgedRequest, headers: Mapping[str, str], revise: Revise | None
     ) -> None:
-        """Send a request once and relay its answer. Raise `UpstreamRefusal` for a refusal that came with a bad status."""
+        """Send a request once and relay its answer. Raise `ServerRefusal` for a refusal that came with a bad status."""
 
         def learn(answer: Mapping[str, Any]) -> None:
             if asking.method == "tools/list":
@@ -129,7 +129,7 @@ class ModernSide:
             async with self._wire.post(listing.line, lines, None) as answer:
                 return await answer_of(answer, self._wire, _result)
 
-        with suppress(BackendError, UpstreamRefusal):
+        with suppress(BackendError, ServerRefusal):
             async for page in list_pages(ask, "tools/list", "tools"):
                 self._learn(members(entry) for entry in page)
 
@@ -138,6 +138,6 @@ async def _result(data: bytes) -> Raw | None:
     """Return the result of a request of our own, of which the client sees nothing."""
     message = read_message(data)
     found = outcome(message) if isinstance(message, Answered) else None
-    if isinstance(found, UpstreamRefusal):
+    if isinstance(found, ServerRefusal):
         raise found
     return found

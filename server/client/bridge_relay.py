@@ -15,8 +15,8 @@ from server.client.bridge_messages import BridgedRequest, answer_rest, answered,
 from server.client.carrier import Carrier, lacks_scope
 from server.client.login_wire import LoginWire
 from server.client.mcp_session.http_wire import refusal_in
+from server.client.mcp_session.session_messages import ServerRefusal
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import UpstreamRefusal
 from server.client.stdio_lines import Write
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.json_objects import mapping
@@ -74,7 +74,7 @@ class BridgeWire(LoginWire):
         method, seconds = "GET" if message is None else "POST", self._patience.stream_seconds
         return self._carrier.open(method, body=message or b"", lines=headers, silence_seconds=seconds)
 
-    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | UpstreamRefusal:
+    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | ServerRefusal:
         refusal = None if lacks_scope(answer) else refusal_in(body)
         return refusal or self._carrier.problem(answer)
 
@@ -122,6 +122,6 @@ class Relay:
         await self._write(answer_rest(self._asking, message))
         return True
 
-    async def refused(self, refusal: UpstreamRefusal) -> None:
+    async def refused(self, refusal: ServerRefusal) -> None:
         """Answer with a refusal that came with a bad status."""
         await self.refuse({"jsonrpc": "2.0", "error": refusal.raw})

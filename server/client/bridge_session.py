@@ -25,9 +25,9 @@ from server.client.bridge_relay import Relay, Revise
 from server.client.mcp_session.http_answers import Sleep, listen
 from server.client.mcp_session.http_changes import until
 from server.client.mcp_session.http_sessions import HttpSession, HttpSessions, say_in, shake_hands
-from server.client.mcp_session.http_wire import HttpWire, UpstreamSessionLost
+from server.client.mcp_session.http_wire import HttpWire, SessionGone
+from server.client.mcp_session.session_messages import ServerRefusal
 from server.client.mcp_session.streamable_http import INITIALIZED
-from server.client.mcp_session.upstream_messages import UpstreamRefusal
 from server.client.stdio_lines import Write
 from server.lib.json_objects import mapping
 from server.mcp.call_failures import BackendError
@@ -71,14 +71,14 @@ class SessionSide:
         relay = Relay(asking, self._write, revise=revise)
         try:
             await self._sessions.ask(asking.line, b"", None, relay.take, sleep=self._sleep)
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             await relay.refused(refusal)
 
     async def tell(self, telling: BridgedNotice) -> None:
         again = telling.method not in NOT_REPEATED
         try:
             await self._sessions.say(telling.line, None, again=again)
-        except UpstreamSessionLost:
+        except SessionGone:
             if again:
                 raise
         if telling.method == "notifications/initialized" and self.begun and not self._initialized:
@@ -127,7 +127,7 @@ class SessionSide:
         try:
             await self._shake_hands(opening, _swallow, session)
         except _NotBegun:
-            raise UpstreamSessionLost("forgot this session and begins no new one") from None
+            raise SessionGone("forgot this session and begins no new one") from None
         if self._initialized:
             await say_in(self._wire, session, INITIALIZED, None)
             self._ready.set()
@@ -141,7 +141,7 @@ class SessionSide:
         relay = Relay(opening, write, answers.append)
         try:
             await shake_hands(self._wire, session, opening.line, relay.take)
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             await relay.refused(refusal)
         result = mapping(answers[0].get("result") if answers else None)
         if not result:

@@ -23,8 +23,8 @@ from server.client.client_errors import (
 )
 from server.client.http_exchange import busy, network_trouble
 from server.client.login_on_demand import Entrance
-from server.client.mcp_session.http_wire import EVENTS, JSON, UpstreamSessionLost
-from server.client.mcp_session.upstream_messages import UpstreamFailure, UpstreamGone
+from server.client.mcp_session.http_wire import EVENTS, JSON, SessionGone
+from server.client.mcp_session.session_messages import ServerFailure, ServerGone
 from server.client.seller_terms import NamelessEntry
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.http_client.http_client import ENDLESS, NO_HEADERS, HttpClient
@@ -128,11 +128,11 @@ class Carrier:
         """Turn what goes wrong in a session into what a person is told: a `ClientError`."""
         try:
             yield
-        except UpstreamSessionLost as failure:
+        except SessionGone as failure:
             raise BadAnswer(f"{self.host} {failure}", hint="start the client again") from None
-        except UpstreamGone as failure:
+        except ServerGone as failure:
             raise BadAnswer(f"{self.host} {failure}", hint=PERHAPS_DONE) from None
-        except UpstreamFailure as failure:
+        except ServerFailure as failure:
             hint = f"is this an MCP server? `ostiary doctor {quote(self.url)}` looks closer"
             raise BadAnswer(f"{self.host} {failure}", hint=hint) from None
 

@@ -16,7 +16,7 @@ import msgspec
 from server.client.client_errors import DiscoveryError, Unreachable
 from server.client.http_exchange import exchange, peek
 from server.client.mcp_session.agreement import discover_params
-from server.client.mcp_session.upstream_messages import request_message
+from server.client.mcp_session.session_messages import request_message
 from server.client.oauth_exchange import asking
 from server.lib.http_client.http_client import HttpAnswer, HttpClient
 from server.lib.oauth_client import issuer_metadata, resource_metadata

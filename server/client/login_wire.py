@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager
 
 from server.client.carrier import Carrier
 from server.client.mcp_session.http_wire import STREAM_BYTES, HttpWire, refusal_in, same_origin
+from server.client.mcp_session.session_messages import ServerRefusal
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import UpstreamRefusal
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.mcp.call_failures import BackendError
 
@@ -33,7 +33,7 @@ class LoginWire(HttpWire):
         async with self._carrier.open("DELETE", lines=headers):
             return
 
-    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | UpstreamRefusal:
+    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | ServerRefusal:
         refusal = None if _is_final(answer.status) else refusal_in(body)
         return refusal or self._carrier.problem(answer)
 

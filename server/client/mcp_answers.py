@@ -11,15 +11,15 @@ from msgspec import Raw
 
 from server.client.client_errors import BadAnswer, CallRefused, ClientError
 from server.client.mcp_session.agreement import Agreement
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.followed_tasks import TaskCancelled
+from server.client.mcp_session.session_messages import (
     INTERNAL_ERROR,
     MISSING_CAPABILITY,
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
     members,
 )
-from server.client.mcp_session.upstream_tasks import TaskCancelled
 from server.client.server_info import ServerInfo
 from server.lib.json_objects import mapping
 from server.lib.oauth_client.addresses import host_of
@@ -94,14 +94,14 @@ def told(url: str, method: str) -> Generator[None]:
     """Turn what goes wrong in a session into what a person is told: a `ClientError`."""
     try:
         yield
-    except UpstreamRefusal as refusal:
+    except ServerRefusal as refusal:
         error = {"code": refusal.code, "message": str(refusal), "data": refusal.data}
         raise refused(error, method) from None
     except TaskCancelled as failure:
         raise CallRefused(f"{host_of(url)} {failure}", code=0) from None
-    except UpstreamGone as failure:
+    except ServerGone as failure:
         raise BadAnswer(f"{host_of(url)} {failure}", hint="the call may have been carried out") from None
-    except UpstreamFailure as failure:
+    except ServerFailure as failure:
         raise bad_answer(url, str(failure)) from None
 
 

@@ -19,12 +19,12 @@ from msgspec import Raw
 
 from server.client.client_errors import BadAnswer, CallRefused, Unreachable
 from server.client.mcp_answers import always_a_task, bad_answer, info_of, needs_task, paying, task_id_of, told
+from server.client.mcp_session.followed_tasks import cancel_task, follow_task
 from server.client.mcp_session.list_pages import list_pages
 from server.client.mcp_session.question_rounds import RoundBounds, after_pages, in_rounds
+from server.client.mcp_session.session_link import NO_HEADERS, Link
+from server.client.mcp_session.session_messages import ServerRefusal, members
 from server.client.mcp_session.streamable_http import name_header
-from server.client.mcp_session.upstream_link import NO_HEADERS, Link
-from server.client.mcp_session.upstream_messages import UpstreamRefusal, members
-from server.client.mcp_session.upstream_tasks import cancel_task, follow_task
 from server.client.seller_terms import NamelessEntry
 from server.client.server_questions import MAX_QUESTIONS, Answerer, Mode, read_questions
 from server.lib.counted import counted
@@ -219,7 +219,7 @@ class McpClient:
         finally:
             if not over:
                 with trio.move_on_after(FAREWELL_SECONDS, shield=True):
-                    with suppress(BackendError, UpstreamRefusal):
+                    with suppress(BackendError, ServerRefusal):
                         await cancel_task(task_id, call, self._linked)
 
     @asynccontextmanager

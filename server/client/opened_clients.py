@@ -17,9 +17,9 @@ from server.client.mcp_session.http_opening import agreed_over_http
 from server.client.mcp_session.http_sse_2024 import SseStream
 from server.client.mcp_session.line_streams import LineStream, dial
 from server.client.mcp_session.message_channel import open_channel
+from server.client.mcp_session.session_link import UNHEARD
+from server.client.mcp_session.session_messages import ServerGone
 from server.client.mcp_session.streamable_http import HttpLink
-from server.client.mcp_session.upstream_link import UNHEARD
-from server.client.mcp_session.upstream_messages import UpstreamGone
 from server.client.seller_terms import NamelessEntry
 from server.client.server_questions import Mode
 from server.lib.bare_nursery import bare_nursery
@@ -64,7 +64,7 @@ async def client_over_tcp(url: str, *, modes: frozenset[Mode] = NO_MODES) -> Asy
 async def client_over_lines(
     stream: LineStream, url: str, *, modes: frozenset[Mode] = NO_MODES
 ) -> AsyncGenerator[McpClient]:
-    """Give the client of the server at the other end of `stream`, which is closed afterwards. Raises `UpstreamFailure`."""
+    """Give the client of the server at the other end of `stream`, which is closed afterwards. Raises `ServerFailure`."""
     async with open_channel(
         stream, UNHEARD, era="auto", seconds=DEFAULT_SECONDS, **_session(url, modes)
     ) as link:
@@ -85,5 +85,5 @@ def _opening(url: str) -> Generator[None]:
     with told(url, "initialize"):
         try:
             yield
-        except UpstreamGone as failure:
+        except ServerGone as failure:
             raise Unreachable(f"{host_of(url)} {failure}") from None

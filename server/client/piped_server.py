@@ -12,7 +12,7 @@ import trio
 from server.client.client_errors import Unreachable
 from server.client.mcp_client import McpClient
 from server.client.mcp_session.line_streams import LineStream
-from server.client.mcp_session.upstream_messages import UpstreamFailure
+from server.client.mcp_session.session_messages import ServerFailure
 from server.client.opened_clients import client_over_lines
 from server.lib.process_pipes import PipeReader, PipeWriter
 
@@ -55,7 +55,7 @@ async def started(command: Sequence[str], name: str) -> AsyncGenerator[McpClient
     try:
         async with client_over_lines(LineStream(await _start(command)), f"stdio://{name}") as mcp:
             yield mcp
-    except UpstreamFailure as failure:
+    except ServerFailure as failure:
         raise Unreachable(
             f"the server could not be started: it {failure}", hint="what it says is above"
         ) from None

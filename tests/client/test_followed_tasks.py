@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from server.client.client_errors import BadAnswer, CallRefused, Unreachable
 from server.client.mcp_client import McpClient
 from server.client.mcp_session.agreement import Agreement
-from server.client.mcp_session.upstream_link import Link
+from server.client.mcp_session.session_link import Link
 
 pytestmark = pytest.mark.usefixtures("in_time")
 

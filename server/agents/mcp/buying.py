@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias, cast
 from msgspec import Raw
 
 from server.agents.base.backend import ToolCall
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.session_messages import (
     PaymentAsked,
-    UpstreamFailure,
-    UpstreamRefusal,
+    ServerFailure,
+    ServerRefusal,
     members,
 )
 from server.lib.evm.payment_networks import find_network, usual_asset
@@ -67,7 +67,7 @@ class Buyer:
         except Dearer as problem:
             self._payer.tell(f"not paid: {problem}")
             self._dearer()
-            raise UpstreamFailure("asks more for this than it said: look at the list again") from None
+            raise ServerFailure("asks more for this than it said: look at the list again") from None
         except CannotPay as problem:
             raise self._unpaid(problem) from None
 
@@ -76,7 +76,7 @@ class Buyer:
         challenge: Mapping[str, Any] | None = None
         try:
             challenge = find_challenge(members(await send(_NOTHING, _NO_HEADERS)))
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             challenge = find_challenge_in_error({"code": refusal.code, "data": refusal.data})
         except PaymentAsked as asked:
             challenge = _asked_over_http(asked)
@@ -97,10 +97,10 @@ class Buyer:
         if taken or (result.get("isError") is not True and receipt is None):
             await self._book(_outlay(signed, call, receipt))
 
-    def _unpaid(self, problem: CannotPay) -> UpstreamFailure:
+    def _unpaid(self, problem: CannotPay) -> ServerFailure:
         """The limits are between the owner and the upstream; whoever calls us is told that there is a price."""
         self._payer.tell(f"not paid: {problem}" + (f"; {problem.hint}" if problem.hint else ""))
-        return UpstreamFailure("wants to be paid for this, and was not; the log of the server says why")
+        return ServerFailure("wants to be paid for this, and was not; the log of the server says why")
 
 
 def _asked_over_http(asked: PaymentAsked) -> Mapping[str, Any] | None:
@@ -119,7 +119,7 @@ async def _sent(paid: PaidCall, send: Send) -> Raw | None:
     """None: it asked for money and that was signed for, so it is to be sent again. Raises `CannotPay`."""
     try:
         return await send(paid.meta, dict(paid.headers))
-    except UpstreamRefusal as refusal:
+    except ServerRefusal as refusal:
         if not await paid.again_after_error({"code": refusal.code, "data": refusal.data}):
             raise
     except PaymentAsked as asked:

@@ -18,9 +18,9 @@ from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.mcp.offer_guard import UpstreamLists
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.list_pages import list_pages
+from server.client.mcp_session.session_link import Link
+from server.client.mcp_session.session_messages import METHOD_NOT_FOUND, NoMcpServer, ServerRefusal
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_link import Link
-from server.client.mcp_session.upstream_messages import METHOD_NOT_FOUND, NotAnUpstream, UpstreamRefusal
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_name, short_reason
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool, ToolExecution
@@ -138,9 +138,9 @@ async def _all(link: Link, method: str, kind: str, call: SessionRequest | None =
     try:
         async for page in list_pages(ask, method, kind, entries=ENTRIES, size=LIST_BYTES):
             found += page
-    except UpstreamRefusal as refusal:
+    except ServerRefusal as refusal:
         if refusal.code != METHOD_NOT_FOUND:
-            raise NotAnUpstream(f"refuses {method}: {refusal}") from None
+            raise NoMcpServer(f"refuses {method}: {refusal}") from None
     return found
 
 

@@ -22,9 +22,9 @@ import trio
 from msgspec import Raw
 
 from server.agents.mcp.suspension_ticket import GONE, TICKET_KEY
-from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_link import Link
-from server.client.mcp_session.upstream_messages import UpstreamRefusal
+from server.client.mcp_session.sent_requests import SentRequest
+from server.client.mcp_session.session_link import Link
+from server.client.mcp_session.session_messages import ServerRefusal
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered, Paused
 from server.mcp.call_outlet import LogMessage, Outlet, Progress
@@ -116,11 +116,11 @@ _decode_take: Final = msgspec.json.Decoder(_Take).decode
 class SuspendingPlace(Protocol):
     """What is asked of suspended_requests.py."""
 
-    def take_up(self, ticket: str, subject: str) -> tuple[Link, UpstreamCall]:
+    def take_up(self, ticket: str, subject: str) -> tuple[Link, SentRequest]:
         """Raises `BackendError` where it is gone."""
         ...
 
-    def put_back(self, ticket: str, link: Link, running: UpstreamCall) -> None: ...
+    def put_back(self, ticket: str, link: Link, running: SentRequest) -> None: ...
 
 
 class RemoteSuspended:
@@ -216,7 +216,7 @@ class RemoteSuspended:
         return None
 
     async def _followed(
-        self, link: Link, running: UpstreamCall, line: _FarOutlet, talk: NodeConversation[_Said]
+        self, link: Link, running: SentRequest, line: _FarOutlet, talk: NodeConversation[_Said]
     ) -> _Said | None:
         """How it ended. None: nobody is there any more who wants to know."""
         ended: list[_Said] = []
@@ -233,7 +233,7 @@ class RemoteSuspended:
             except Paused:
                 # It may have ended in the same moment.
                 ended.append(_SuspendedAgain() if running.outcome is None else _Failed(GONE))
-            except UpstreamRefusal as refusal:
+            except ServerRefusal as refusal:
                 data = None if refusal.data is None else dict(refusal.data)
                 ended.append(_Refused(refusal.code, str(refusal), data))
             except BackendError as error:
@@ -326,7 +326,7 @@ def _ended(event: _SuspendedAgain | _Result | _Refused | _Failed | None) -> Raw:
         case _SuspendedAgain():
             raise Paused
         case _Refused():
-            raise UpstreamRefusal(event.code, event.text, event.data)
+            raise ServerRefusal(event.code, event.text, event.data)
         case _Failed():
             if event.required is not None:
                 raise CannotAsk(event.text, event.required)

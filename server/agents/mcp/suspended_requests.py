@@ -14,8 +14,8 @@ import msgspec
 import trio
 
 from server.agents.mcp.suspension_ticket import GONE
-from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_link import Link
+from server.client.mcp_session.sent_requests import SentRequest
+from server.client.mcp_session.session_link import Link
 from server.mcp.call_failures import BackendError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SWEEP_SECONDS: Final = 30.0
 
 class _Suspended(msgspec.Struct):
     link: Link
-    running: UpstreamCall
+    running: SentRequest
     until: float
 
 
@@ -51,7 +51,7 @@ class SuspendedRequests:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def park(self, link: Link, running: UpstreamCall) -> str:
+    def park(self, link: Link, running: SentRequest) -> str:
         """Raises `BackendError` where there is no room."""
         mine = sum(1 for each in self._parked.values() if each.running.subject == running.subject)
         if len(self._parked) >= MOST_PARKED or mine >= PARKED_BY_ONE:
@@ -62,7 +62,7 @@ class SuspendedRequests:
         self.put_back(ticket, link, running)
         return ticket
 
-    def put_back(self, ticket: str, link: Link, running: UpstreamCall) -> None:
+    def put_back(self, ticket: str, link: Link, running: SentRequest) -> None:
         self._parked[ticket] = _Suspended(link, running, trio.current_time() + PARKED_SECONDS)
         if self._elsewhere is not None:
             self._elsewhere.keep(ticket, self)
@@ -72,11 +72,11 @@ class SuspendedRequests:
         elsewhere = self._elsewhere
         return None if ticket in self._parked or elsewhere is None or not elsewhere.has(ticket) else elsewhere
 
-    def take(self, ticket: str, subject: str) -> UpstreamCall:
+    def take(self, ticket: str, subject: str) -> SentRequest:
         """Raises `BackendError` where it is gone."""
         return self.take_up(ticket, subject)[1]
 
-    def take_up(self, ticket: str, subject: str) -> tuple[Link, UpstreamCall]:
+    def take_up(self, ticket: str, subject: str) -> tuple[Link, SentRequest]:
         """With the connection that it runs on."""
         found = self._parked.get(ticket)
         if found is None or found.running.subject != subject:

@@ -35,11 +35,11 @@ from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.agents.mcp.upstream_keeper import Upstream
 from server.agents.mcp.upstream_rounds import kept_task, use
+from server.client.mcp_session.followed_tasks import TASK, cancel_task, created, follow_task
+from server.client.mcp_session.session_link import NO_HEADERS, Link
+from server.client.mcp_session.session_messages import ServerAway, ServerFailure, ServerRefusal
 from server.client.mcp_session.session_request import Credential
 from server.client.mcp_session.streamable_http import name_header
-from server.client.mcp_session.upstream_link import NO_HEADERS, Link
-from server.client.mcp_session.upstream_messages import UpstreamAway, UpstreamFailure, UpstreamRefusal
-from server.client.mcp_session.upstream_tasks import TASK, cancel_task, created, follow_task
 from server.lib.log.logger import Logger
 from server.lib.money.amounts import shown
 from server.lib.oauth_client import addresses
@@ -190,7 +190,7 @@ class McpBackend:
             return ()
         try:
             found = await link.own_resources(asked, self._read_resources)
-        except (BackendError, UpstreamRefusal):
+        except (BackendError, ServerRefusal):
             return ()
         known = {each.uri for each in self._upstream.lists.resources}
         ours = [self._addresses.resource(each) for each in found]
@@ -263,9 +263,9 @@ class McpBackend:
                     )
                 )
             return self._addresses.tool_result(upstream_results.tool_result(raw))
-        except UpstreamFailure as failure:
+        except ServerFailure as failure:
             raise self._told(failure) from failure
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             raise upstream_results.error_of(refusal, about="tool") from refusal
         finally:
             self._calls -= 1
@@ -313,7 +313,7 @@ class McpBackend:
         )
         try:
             amount = await buyer.ask(call, theirs, partial(self._answer, call, theirs, lists, NOBODY))
-        except UpstreamFailure as failure:
+        except ServerFailure as failure:
             raise self._told(failure) from failure
         return shown(mark_up.on(amount))
 
@@ -437,14 +437,14 @@ class McpBackend:
         try:
             async with self._link(call) as link:
                 yield link
-        except UpstreamFailure as failure:
+        except ServerFailure as failure:
             raise self._told(failure) from failure
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             raise upstream_results.error_of(refusal, about=about) from refusal
 
-    def _told(self, failure: UpstreamFailure) -> BackendError:
+    def _told(self, failure: ServerFailure) -> BackendError:
         self._upstream.refuse(failure)
-        kind = Unreached if isinstance(failure, UpstreamAway) else BackendError
+        kind = Unreached if isinstance(failure, ServerAway) else BackendError
         return kind(f"{self._called} {failure}")
 
     @asynccontextmanager
@@ -456,7 +456,7 @@ class McpBackend:
             self._turns.give_back(call.sharer)
 
     async def _take_link(self, call: AgentRequest) -> Link:
-        """Take a connection and one of the places of calls, which is to be given back. Raises `Busy` and `UpstreamFailure`."""
+        """Take a connection and one of the places of calls, which is to be given back. Raises `Busy` and `ServerFailure`."""
         # What nobody waits for any more is not begun.
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._turns.take_nowait(call.sharer):
@@ -489,7 +489,7 @@ class McpBackend:
         """Cancel a task once it is clear that its call is given up: a server that is only being stopped asks for it again."""
         await trio.sleep(LET_GO_SECONDS)
         engaging = self._upstream.engaging(call)
-        with engaging, trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, UpstreamRefusal):
+        with engaging, trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, ServerRefusal):
             await cancel_task(task_id, call, partial(self._link, call))
 
     async def _follow_resources(self) -> None:
@@ -497,7 +497,7 @@ class McpBackend:
             try:
                 link = await self._upstream.link()
                 await link.follow_resource(uri)
-            except (BackendError, UpstreamRefusal):
+            except (BackendError, ServerRefusal):
                 continue  # as in `follow`
 
 

@@ -23,21 +23,21 @@ from server.agents.mcp.offer_lists import read_lists
 from server.agents.mcp.offered_names import NO_NAMED_LISTS, NamedLists, chosen
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.client.mcp_session.caller_links import CallerLinks, either, nothing, nothing_of
-from server.client.mcp_session.credential_wire import CredentialWire, HttpUpstream
+from server.client.mcp_session.credential_wire import CredentialWire, HttpServerPlace
 from server.client.mcp_session.http_opening import agreed_over_http
 from server.client.mcp_session.http_sse_2024 import SseStream
 from server.client.mcp_session.line_streams import LineStream, dial
 from server.client.mcp_session.message_channel import open_channel
+from server.client.mcp_session.session_link import Link, ServerNews
+from server.client.mcp_session.session_messages import (
+    NoMcpServer,
+    ServerAway,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
+)
 from server.client.mcp_session.session_request import Credential, SessionRequest
 from server.client.mcp_session.streamable_http import HttpLink
-from server.client.mcp_session.upstream_link import Link, UpstreamTells
-from server.client.mcp_session.upstream_messages import (
-    NotAnUpstream,
-    UpstreamAway,
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
-)
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
 
@@ -86,7 +86,9 @@ class Upstream:
         self._name = name
         self._log = log
         self._clock = clock
-        self._where = HttpUpstream(url=config.url, connections=config.max_connections, ca_file=config.ca_file)
+        self._where = HttpServerPlace(
+            url=config.url, connections=config.max_connections, ca_file=config.ca_file
+        )
         self._link: Link | None = None
         self._trouble: Trouble | None = Trouble("is not connected yet", clock(), kind="begins")
         self._told = ""  # what callers are told meanwhile
@@ -141,13 +143,13 @@ class Upstream:
         return None if link is None or link.ended.is_set() else link
 
     async def link(self) -> Link:
-        """Return the connection. Raises `UpstreamFailure` where there is none, and none to be had soon."""
+        """Return the connection. Raises `ServerFailure` where there is none, and none to be had soon."""
         with trio.move_on_after(PATIENCE_SECONDS):
             while (link := self.link_nowait()) is None:
                 self._wanted.set()
                 await self._arrived.wait()
             return link
-        raise UpstreamAway(self._told or "cannot be reached")
+        raise ServerAway(self._told or "cannot be reached")
 
     @property
     def callers(self) -> CallerLinks | None:
@@ -187,7 +189,7 @@ class Upstream:
         """Read the lists again, which are not what it does."""
         self._relist.set()
 
-    def refuse(self, error: UpstreamFailure) -> None:
+    def refuse(self, error: ServerFailure) -> None:
         """Log that a call found it otherwise than it was."""
         self._log.warning("upstream.failed", agent=self._name, reason=f"{error}{error.more}"[:500])
 
@@ -201,7 +203,7 @@ class Upstream:
                 problem = await self._once(nursery)
             except Exception:  # a mistake of ours with one upstream is none of the others'
                 self._log.exception("upstream.crashed", agent=self._name)
-                problem = UpstreamFailure("cannot be used: the log says why")
+                problem = ServerFailure("cannot be used: the log says why")
             self._lost(problem)
             if trio.current_time() - begun >= HEALTHY_SECONDS:
                 delay = FIRST_DELAY_SECONDS
@@ -211,9 +213,9 @@ class Upstream:
                 await self._wanted.wait()
             delay = min(2 * delay, LONGEST_DELAY_SECONDS)
 
-    async def _once(self, nursery: trio.Nursery) -> UpstreamFailure:
+    async def _once(self, nursery: trio.Nursery) -> ServerFailure:
         """Connect, use the connection until it is gone, and return what it ended with."""
-        tells = UpstreamTells(lists=self._lists_changed, resource=self._updated)
+        tells = ServerNews(lists=self._lists_changed, resource=self._updated)
         self._relist = trio.Event()
         try:
             async with self._open(nursery, tells) as link:
@@ -221,7 +223,7 @@ class Upstream:
         except BackendError as error:
             return _failure(error)
 
-    async def _use(self, link: Link) -> UpstreamFailure:
+    async def _use(self, link: Link) -> ServerFailure:
         await self._read(link)
         self._link = link
         self._log.info(
@@ -249,13 +251,13 @@ class Upstream:
                     await link.ended.wait()
         finally:
             self._link = None
-        return UpstreamGone(link.reason, more=link.more)
+        return ServerGone(link.reason, more=link.more)
 
     async def _follow_again(self, link: Link) -> None:
         for uri in list(self.followed):
             try:
                 await link.follow_resource(uri)
-            except UpstreamRefusal:
+            except ServerRefusal:
                 continue  # it is read all the same
 
     async def _read(self, link: Link) -> None:
@@ -263,9 +265,9 @@ class Upstream:
             with trio.fail_after(self._config.start_seconds):
                 offered = await read_lists(link, name=self._name, log=self._log)
         except trio.TooSlowError:
-            raise UpstreamGone(f"did not say what it has within {self._config.start_seconds:g} s") from None
-        except UpstreamRefusal as refusal:
-            raise NotAnUpstream(f"refuses to say what it has: {refusal}") from None
+            raise ServerGone(f"did not say what it has within {self._config.start_seconds:g} s") from None
+        except ServerRefusal as refusal:
+            raise NoMcpServer(f"refuses to say what it has: {refusal}") from None
         self._offered = offered
         self._take(offered)
 
@@ -286,7 +288,7 @@ class Upstream:
     def _lists_changed(self) -> None:
         self._relist.set()
 
-    def _lost(self, problem: UpstreamFailure) -> None:
+    def _lost(self, problem: ServerFailure) -> None:
         self._told = str(problem)
         words = f"{problem}{problem.more}"[:TROUBLE_CHARACTERS]
         known = self._trouble
@@ -304,7 +306,7 @@ class Upstream:
 
     @asynccontextmanager
     async def _open(
-        self, nursery: trio.Nursery, tells: UpstreamTells, call: SessionRequest | None = None
+        self, nursery: trio.Nursery, tells: ServerNews, call: SessionRequest | None = None
     ) -> AsyncGenerator[Link]:
         """Open a connection for the caller of `call`; None: for ourselves."""
         if self._config.url and call is not None:
@@ -327,7 +329,7 @@ class Upstream:
                 self._era = "auto" if agreed or self._era == "handshake" else "handshake"
 
     @asynccontextmanager
-    async def _open_http(self, tells: UpstreamTells, nursery: trio.Nursery) -> AsyncGenerator[Link]:
+    async def _open_http(self, tells: ServerNews, nursery: trio.Nursery) -> AsyncGenerator[Link]:
         wire = CredentialWire(self._where, self._credential, self._log, self._name)
         try:
             link = HttpLink(
@@ -349,7 +351,7 @@ class Upstream:
             await wire.aclose()
 
     @asynccontextmanager
-    async def _open_sse(self, tells: UpstreamTells, call: SessionRequest | None) -> AsyncGenerator[Link]:
+    async def _open_sse(self, tells: ServerNews, call: SessionRequest | None) -> AsyncGenerator[Link]:
         wire = CredentialWire(self._where, self._credential, self._log, self._name)
         try:
             async with self._channel(SseStream(wire, call), tells, "handshake") as link:
@@ -359,7 +361,7 @@ class Upstream:
 
     @asynccontextmanager
     async def _channel(
-        self, stream: LineStream | SseStream, tells: UpstreamTells, era: str
+        self, stream: LineStream | SseStream, tells: ServerNews, era: str
     ) -> AsyncGenerator[Link]:
         async with open_channel(
             stream,
@@ -384,10 +386,10 @@ class Upstream:
                 working_dir=self._config.working_dir,
             )
         except OSError as error:
-            raise UpstreamAway(f"cannot be started: {error.strerror}") from error
+            raise ServerAway(f"cannot be started: {error.strerror}") from error
         return LineStream(child)
 
 
-def _failure(error: BackendError) -> UpstreamFailure:
+def _failure(error: BackendError) -> ServerFailure:
     """Return the failure of the upstream; that of a credential is one, for it cannot be used without."""
-    return error if isinstance(error, UpstreamFailure) else UpstreamGone(f"cannot be used: {error}")
+    return error if isinstance(error, ServerFailure) else ServerGone(f"cannot be used: {error}")

@@ -12,12 +12,12 @@ from server.agents.base.backend import BadArguments, NoSuchResource, ProtocolFai
 from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.python import call_endings
 from server.client.mcp_session.credential_wire import UNPAID_MORE
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.session_messages import (
     INVALID_PARAMS,
     MISSING_CAPABILITY,
     UNPAID,
-    UpstreamFailure,
-    UpstreamRefusal,
+    ServerFailure,
+    ServerRefusal,
     members,
 )
 from server.lib.shortened import short_reason
@@ -56,14 +56,14 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 def tool_result(raw: Raw) -> ToolResult:
-    """Raises `UpstreamFailure`, like the others."""
+    """Raises `ServerFailure`, like the others."""
     try:
         given = _decode_answer(raw)
     except (ValueError, RecursionError) as error:
         raise _none(error) from error
     if (given.is_error or given.result_type == PAYMENT_REQUIRED) and _asks_payment(raw):
         # It is ours to pay, or nobody's: whoever calls us could pay somebody whom they do not call.
-        raise UpstreamFailure(UNPAID, more=UNPAID_MORE)
+        raise ServerFailure(UNPAID, more=UNPAID_MORE)
     structured = given.structured_content
     return ToolResult(
         content=given.content,
@@ -87,7 +87,7 @@ def _asks_payment(raw: Raw) -> bool:
     return find_challenge(members(raw)) is not None
 
 
-def _error_asks_payment(refusal: UpstreamRefusal) -> bool:
+def _error_asks_payment(refusal: ServerRefusal) -> bool:
     from server.payments.x402.in_band import find_challenge_in_error
 
     return find_challenge_in_error({"code": refusal.code, "data": refusal.data}) is not None
@@ -118,7 +118,7 @@ def completion(raw: Raw) -> CompletionResult:
         raise _none(error) from error
 
 
-def error_of(refusal: UpstreamRefusal, *, about: str) -> BackendError:
+def error_of(refusal: ServerRefusal, *, about: str) -> BackendError:
     """`about`: "tool", "resource" or "prompt"."""
     text, code = str(refusal), refusal.code
     if code in PAYMENT_CODES and _error_asks_payment(refusal):
@@ -137,5 +137,5 @@ def error_of(refusal: UpstreamRefusal, *, about: str) -> BackendError:
     return ProtocolFailure(text, code, refusal.data)
 
 
-def _none(error: Exception) -> UpstreamFailure:
-    return UpstreamFailure("gave a result that is none", more=f": {short_reason(error)}")
+def _none(error: Exception) -> ServerFailure:
+    return ServerFailure("gave a result that is none", more=f": {short_reason(error)}")

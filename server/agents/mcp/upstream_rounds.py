@@ -21,9 +21,9 @@ from msgspec import Raw
 from server.agents.base.backend import AgentRequest
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.suspension_ticket import TICKET_KEY
+from server.client.mcp_session.followed_tasks import TASK
 from server.client.mcp_session.question_rounds import ROUND, OpenRound, RoundBounds, after_pages, in_rounds
-from server.client.mcp_session.upstream_link import NO_HEADERS, Link
-from server.client.mcp_session.upstream_tasks import TASK
+from server.client.mcp_session.session_link import NO_HEADERS, Link
 from server.mcp.call_failures import Paused
 from server.mcp.call_outlet import Outlet
 
@@ -43,7 +43,7 @@ async def use(
     headers: Mapping[str, str] = NO_HEADERS,
     tasks: bool = False,
 ) -> Raw:
-    """Return the result, which may be that there is a task. Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
+    """Return the result, which may be that there is a task. Raises `ServerRefusal`, `BackendError`, and whatever `outlet` raises."""
     request = partial(link.request, method, call=call, outlet=outlet, headers=headers, tasks=tasks)
     if link.agreement.modern:
         waiting = None if call.resumed is None else _open_round(call)

@@ -1,4 +1,4 @@
-"""The agreement with an upstream: which revision is spoken, what it has, and what a request to it looks like. Pure.
+"""The agreement with a server: which revision is spoken, what it has, and what a request to it looks like. Pure.
 
 Spec: basic/versioning (2026-07-28), basic/lifecycle (2025-11-25 and before).
 """
@@ -13,18 +13,18 @@ import msgspec
 from msgspec import Raw
 
 from server import __version__
-from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.session_messages import (
     HEADER_MISMATCH,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
     NOTHING,
     UNSUPPORTED_VERSION,
-    NotAnUpstream,
-    UpstreamRefusal,
+    NoMcpServer,
+    ServerRefusal,
     members,
     said,
 )
+from server.client.mcp_session.session_request import SessionRequest
 from server.mcp.versions import LATEST, LATEST_LEGACY, REVISIONS, TASKS_EXTENSION
 
 PREFIX: Final = "io.modelcontextprotocol"
@@ -73,15 +73,15 @@ def discover_params() -> dict[str, Any]:
     return {"_meta": _modern_meta({})}
 
 
-def read_discovered(answer: Raw | UpstreamRefusal, *, not_found: bool = False) -> Agreement | None:
+def read_discovered(answer: Raw | ServerRefusal, *, not_found: bool = False) -> Agreement | None:
     """Read what `server/discover` came to; None: speak by handshake. `not_found`: over HTTP, with status 404."""
-    if isinstance(answer, UpstreamRefusal):
+    if isinstance(answer, ServerRefusal):
         supported = None if answer.data is None else answer.data.get("supported")
         if answer.code == UNSUPPORTED_VERSION:
             known = isinstance(supported, list) and LATEST.version in supported
             return _modern({}) if known else None
         if answer.code in MODERN_REFUSALS:
-            raise NotAnUpstream(f"refuses to say what it has: {answer}")
+            raise NoMcpServer(f"refuses to say what it has: {answer}")
         # The method is one that every server of this era has; but the era it is.
         return _modern({}) if answer.code == METHOD_NOT_FOUND and not_found else None
     found = members(answer)
@@ -178,12 +178,12 @@ def initialize_params(can: frozenset[str], version: str = LATEST_LEGACY.version)
 
 
 def read_initialized(result: Raw) -> Agreement:
-    """Read the answer to `initialize`. Raises `NotAnUpstream`."""
+    """Read the answer to `initialize`. Raises `NoMcpServer`."""
     found = members(result)
     version = found.get("protocolVersion")
     revision = REVISIONS.get(version) if isinstance(version, str) else None
     if revision is None or revision.modern:
-        raise NotAnUpstream("speaks no version of MCP that is known here")
+        raise NoMcpServer("speaks no version of MCP that is known here")
     return Agreement(
         version=revision.version,
         modern=False,

@@ -1,4 +1,4 @@
-"""Connections with an upstream that belong to one caller each: a child of its own, a TCP connection, or a stream of 2024-11-05.
+"""Connections with a server that belong to one caller each: a child of its own, a TCP connection, or a stream of 2024-11-05.
 
 A caller's connection is opened with the first request, and closed when nobody has used it for a while or somebody else needs the place.
 Lists are read on the shared connection; nobody is told what a child says of changes.
@@ -13,9 +13,9 @@ from typing import Final
 import trio
 
 from server.client.mcp_session.connection_places import giving_way, holder_of
+from server.client.mcp_session.session_link import UNHEARD, Link, ServerNews
+from server.client.mcp_session.session_messages import ServerGone
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_link import UNHEARD, Link, UpstreamTells
-from server.client.mcp_session.upstream_messages import UpstreamGone
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError, Busy
 
@@ -57,7 +57,7 @@ class CallerLinks:
 
     def __init__(
         self,
-        open_link: Callable[[UpstreamTells, SessionRequest], AbstractAsyncContextManager[Link]],
+        open_link: Callable[[ServerNews, SessionRequest], AbstractAsyncContextManager[Link]],
         nursery: trio.Nursery,
         *,
         most: int,
@@ -99,7 +99,7 @@ class CallerLinks:
         finally:
             found.waiting -= 1
         if found.link is None:
-            raise found.problem or UpstreamGone("is being stopped")
+            raise found.problem or ServerGone("is being stopped")
         return found.link
 
     def known(self, call: SessionRequest) -> Link | None:
@@ -122,7 +122,7 @@ class CallerLinks:
             found.problem = error
         except Exception:  # a mistake of ours with one connection is none of the others'
             self._log.exception("upstream.crashed", agent=self._name)
-            found.problem = UpstreamGone("cannot be used: the log says why")
+            found.problem = ServerGone("cannot be used: the log says why")
         finally:
             found.link = None
             self._places.pop(found, None)

@@ -1,4 +1,4 @@
-"""Places that the callers of one upstream have in it, in sessions or connections of their own: who gives way to whom.
+"""Places that the callers of one server have in it, in sessions or connections of their own: who gives way to whom.
 
 Nobody has more than half of them, and whoever has the most gives way first: one caller with many clients makes only itself wait.
 """

@@ -1,4 +1,4 @@
-"""HTTP as the gateway speaks it to an upstream that its settings name: with a credential, over connections of its own."""
+"""HTTP as the gateway speaks it to a server that its settings name: with a credential, over connections of its own."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from server.client.mcp_session.http_wire import (
     EVENTS,
     JSON,
     STREAM_BYTES,
+    CredentialRefused,
     HttpWire,
     NotReached,
-    UpstreamNotLetIn,
     lines_of,
     refusal_in,
     same_origin,
 )
-from server.client.mcp_session.session_request import Credential, SessionRequest
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.session_messages import (
     PaymentAsked,
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
     encode,
 )
+from server.client.mcp_session.session_request import Credential, SessionRequest
 from server.lib.http_client.failures import FetchFailed, NotConnected, TooManyConnections
 from server.lib.http_client.fetch import Fetcher, UpstreamAnswer
 from server.lib.log.logger import Logger
@@ -48,8 +48,8 @@ MASKED_CHARACTERS: Final = 8
 _PAYS: Final = re.compile(rf"(?:^|\n)(?:{PAYMENT_SIGNATURE}|{X_PAYMENT}):".encode("ascii"))
 
 
-class HttpUpstream(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of an upstream, from the settings."""
+class HttpServerPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The address of a server, from the settings."""
 
     url: str
     connections: int
@@ -63,7 +63,7 @@ UNPAID_MORE: Final = ": [server.agent.pay] would say what may be paid"
 class CredentialWire(HttpWire):
     """The HTTP of one upstream. Raises `ValueError` for an address or a CA file that cannot be used."""
 
-    def __init__(self, where: HttpUpstream, credential: Credential, log: Logger, name: str) -> None:
+    def __init__(self, where: HttpServerPlace, credential: Credential, log: Logger, name: str) -> None:
         ca_file = Path(where.ca_file).expanduser() if where.ca_file else None
         self.url: Final = where.url
         self._credential = credential
@@ -100,7 +100,7 @@ class CredentialWire(HttpWire):
                     challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
                 finally:
                     calls.end(answer)
-            except UpstreamRefusal as refusal:
+            except ServerRefusal as refusal:
                 raise without_credentials(refusal, shown.values()) from None
             except FetchFailed as error:
                 raise _not_answered(error) from error
@@ -123,15 +123,15 @@ class CredentialWire(HttpWire):
         async with self._open(self._calls, self._delete + headers, b"", call, ERROR_BYTES):
             return
 
-    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | UpstreamRefusal:
+    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | ServerRefusal:
         if answer.status == 402:
             return PaymentAsked(answer.header, body, more=UNPAID_MORE)
         return refusal_in(body) or status_problem(answer.status)
 
     def elsewhere(self, target: str) -> CredentialWire:
-        """Return the wire to another address of this origin, as the upstream named it. Raises `ValueError`."""
+        """Return the wire to another address of this origin, as the server named it. Raises `ValueError`."""
         url = same_origin(self.url, target)
-        where = HttpUpstream(url=url, connections=STREAMS, ca_file=str(self._ca_file or ""))
+        where = HttpServerPlace(url=url, connections=STREAMS, ca_file=str(self._ca_file or ""))
         return CredentialWire(where, self._credential, self._log, self._name)
 
     async def aclose(self) -> None:
@@ -142,7 +142,7 @@ class CredentialWire(HttpWire):
     async def _open(
         self, fetcher: Fetcher, head: bytes, body: bytes, call: SessionRequest | None, limit: int
     ) -> AsyncGenerator[UpstreamAnswer]:
-        """Open an exchange. Raises `BackendError`s, `UpstreamGone` among them, also out of reading the body."""
+        """Open an exchange. Raises `BackendError`s, `ServerGone` among them, also out of reading the body."""
         for last in (False, True):
             shown = await self._credential.headers(call)
             try:
@@ -153,7 +153,7 @@ class CredentialWire(HttpWire):
                         yield answer
                         return
                     challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
-            except UpstreamRefusal as refusal:
+            except ServerRefusal as refusal:
                 raise without_credentials(refusal, shown.values()) from None
             except FetchFailed as error:
                 raise _not_answered(error) from error
@@ -170,35 +170,35 @@ class CredentialWire(HttpWire):
             self._shown = shown
         return self._shown_lines
 
-    def _not_let_in(self, call: SessionRequest | None) -> UpstreamNotLetIn:
+    def _not_let_in(self, call: SessionRequest | None) -> CredentialRefused:
         self._log.warning("upstream.not_let_in", agent=self._name, mine=call is None)
-        return UpstreamNotLetIn("does not accept the credential that it is shown")
+        return CredentialRefused("does not accept the credential that it is shown")
 
 
-def status_problem(status: int) -> UpstreamFailure:
+def status_problem(status: int) -> ServerFailure:
     if status in (429, 503):
-        return UpstreamFailure(f"is busy (status {status})")
+        return ServerFailure(f"is busy (status {status})")
     if 300 <= status < 400:
-        return UpstreamFailure("redirects: the settings must name the address that it redirects to")
+        return ServerFailure("redirects: the settings must name the address that it redirects to")
     if status == 403:
-        return UpstreamNotLetIn("does not allow this (status 403)")
-    return UpstreamFailure(f"answered with status {status}")
+        return CredentialRefused("does not allow this (status 403)")
+    return ServerFailure(f"answered with status {status}")
 
 
-def _not_answered(error: FetchFailed) -> UpstreamGone:
+def _not_answered(error: FetchFailed) -> ServerGone:
     if isinstance(error, NotConnected):
         return NotReached(str(error), busy=isinstance(error, TooManyConnections))
-    return UpstreamGone(str(error))
+    return ServerGone(str(error))
 
 
-def without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> UpstreamRefusal:
+def without_credentials(refusal: ServerRefusal, shown: Iterable[str]) -> ServerRefusal:
     """Mask what was shown, which some servers repeat."""
     text, data = str(refusal), refusal.data
     for mask in _masks(shown):
         text = text.replace(mask, "***")
         if data is not None and mask.encode() in encode(data):
             data = None
-    return UpstreamRefusal(refusal.code, text, data)
+    return ServerRefusal(refusal.code, text, data)
 
 
 def _masks(values: Iterable[str]) -> list[str]:

@@ -15,19 +15,19 @@ from server.client.mcp_session.http_wire import (
     ERROR_BYTES,
     EVENTS,
     HttpWire,
-    UpstreamSessionLost,
+    SessionGone,
     has_no_endpoint,
     is_passing,
     is_stream,
     lines_of,
 )
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.session_messages import (
     MESSAGE_BYTES,
     METHOD_NOT_FOUND,
-    NotAnUpstream,
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
+    NoMcpServer,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
 )
 from server.lib.http_client.failures import FetchFailed
 from server.lib.http_client.fetch import UpstreamAnswer
@@ -89,17 +89,17 @@ async def answer_of(
     in_session: bool = False,
     sleep: Sleep = trio.sleep,
 ) -> T:
-    """Return the result. Raises `UpstreamRefusal`, what `wire` makes of a bad status, and `UpstreamSessionLost` where it was `in_session`."""
+    """Return the result. Raises `ServerRefusal`, what `wire` makes of a bad status, and `SessionGone` where it was `in_session`."""
     status = answer.status
     if status >= 300:
         problem = wire.problem(answer, await answer.beginning(ERROR_BYTES))
         if status == 404 and in_session and not _is_missing_method(problem):
-            raise UpstreamSessionLost
+            raise SessionGone
         raise problem
     if answer.media_type != EVENTS:
         found = await take(await answer.read(MESSAGE_BYTES))
         if found is None:
-            raise NotAnUpstream(f"answers with status {status} and no result")
+            raise NoMcpServer(f"answers with status {status} and no result")
         return found
     decoder = EventDecoder(limit=MESSAGE_BYTES)
     try:
@@ -117,11 +117,11 @@ async def answer_of(
 
 
 async def first_answer(answer: UpstreamAnswer, wire: HttpWire, take: Take[T]) -> T:
-    """Return the answer to `initialize`. Raises as `answer_of`; `NotAnUpstream` where there is nothing that takes messages."""
+    """Return the answer to `initialize`. Raises as `answer_of`; `NoMcpServer` where there is nothing that takes messages."""
     if has_no_endpoint(answer.status):
         problem = wire.problem(answer, await answer.beginning(ERROR_BYTES))
-        if not isinstance(problem, UpstreamRefusal):
-            raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
+        if not isinstance(problem, ServerRefusal):
+            raise NoMcpServer(f"has no MCP endpoint there (status {answer.status})")
         raise problem
     return await answer_of(answer, wire, take)
 
@@ -135,14 +135,14 @@ async def heard(answer: UpstreamAnswer, decoder: EventDecoder, take: Take[T]) ->
                 if found is not None:
                     return found
     except EventTooLarge as error:
-        raise UpstreamFailure(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from error
+        raise ServerFailure(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from error
     return None
 
 
 async def _rest(place: StreamPlace, wire: HttpWire, take: Take[T], go_on: GoOn | None, sleep: Sleep) -> T:
     """Fetch the rest of an answer, over as many connections as it takes."""
     trouble: Exception
-    gone = trouble = UpstreamGone("ended the answer before the result")
+    gone = trouble = ServerGone("ended the answer before the result")
     failures = 0
     while go_on and place.lines and place.idle < RESUMED_AT_MOST and failures < RESUME_TRIES:
         await sleep(place.pause)
@@ -198,6 +198,6 @@ async def listen(
         missed(trouble)
 
 
-def _is_missing_method(problem: BackendError | UpstreamRefusal) -> bool:
+def _is_missing_method(problem: BackendError | ServerRefusal) -> bool:
     """Return whether this says that there is no such method: some servers use the status of a lost session for it."""
-    return isinstance(problem, UpstreamRefusal) and problem.code == METHOD_NOT_FOUND
+    return isinstance(problem, ServerRefusal) and problem.code == METHOD_NOT_FOUND

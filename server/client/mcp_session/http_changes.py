@@ -1,4 +1,4 @@
-"""The news that an upstream over HTTP tells unasked: on a subscription in the stateless era, on a GET in the handshake era. A stream that ends is
+"""The news that a server over HTTP tells unasked: on a subscription in the stateless era, on a GET in the handshake era. A stream that ends is
 opened again, and since nobody heard what changed meanwhile, the lists are read then.
 """
 
@@ -14,8 +14,8 @@ from server.client.mcp_session.agreement import Agreement, modern_params
 from server.client.mcp_session.http_answers import Take, answer_of, listen
 from server.client.mcp_session.http_sessions import HttpSession
 from server.client.mcp_session.http_wire import HttpWire, lines_of
-from server.client.mcp_session.upstream_link import UpstreamTells
-from server.client.mcp_session.upstream_messages import UpstreamRefusal, request_message
+from server.client.mcp_session.session_link import ServerNews
+from server.client.mcp_session.session_messages import ServerRefusal, request_message
 from server.lib.bare_nursery import bare_nursery
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_reason
@@ -32,7 +32,7 @@ class HttpChanges:
     def __init__(
         self,
         wire: HttpWire,
-        tells: UpstreamTells,
+        tells: ServerNews,
         *,
         take: Callable[[int], Take[Raw]],
         number: Callable[[], int],
@@ -78,7 +78,7 @@ class HttpChanges:
             try:
                 if not await hear():
                     return
-            except (BackendError, UpstreamRefusal) as error:
+            except (BackendError, ServerRefusal) as error:
                 self._not_listening(error)
             if trio.current_time() - begun > LONGEST_PAUSE_SECONDS:
                 pause = FIRST_PAUSE_SECONDS

@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 import trio
 
+from server.client.mcp_session.session_link import Link
+from server.client.mcp_session.session_messages import NoMcpServer, ServerGone
 from server.client.mcp_session.streamable_http import HttpLink
-from server.client.mcp_session.upstream_link import Link
-from server.client.mcp_session.upstream_messages import NotAnUpstream, UpstreamGone
 from server.lib.bare_nursery import bare_nursery
 
 
@@ -30,13 +30,13 @@ async def agreed_over_http(
             with trio.fail_after(seconds):
                 await link.agree(era)
         except trio.TooSlowError:
-            raise UpstreamGone(f"did not answer within {seconds:g} s") from None
-        except NotAnUpstream as problem:
+            raise ServerGone(f"did not answer within {seconds:g} s") from None
+        except NoMcpServer as problem:
             if era == "stateless":
                 raise
             try:
                 found = await opened.enter_async_context(old())
-            except NotAnUpstream:
+            except NoMcpServer:
                 raise problem from None
         else:
             opened.push_async_callback(link.end)

@@ -1,5 +1,5 @@
-"""Sessions of the handshake era over HTTP. Where the upstream hands out session ids, each caller has a session of its own, so that nobody
-meets what another left in one. Our own serves what is offered to everybody. One that the upstream has lost is begun anew.
+"""Sessions of the handshake era over HTTP. Where the server hands out session ids, each caller has a session of its own, so that nobody
+meets what another left in one. Our own serves what is offered to everybody. One that the server has lost is begun anew.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import trio
 
 from server.client.mcp_session.connection_places import giving_way, holder_of
 from server.client.mcp_session.http_answers import Sleep, Take, answer_of, first_answer
-from server.client.mcp_session.http_wire import HttpWire, UpstreamSessionLost, lines_of
+from server.client.mcp_session.http_wire import HttpWire, SessionGone, lines_of
+from server.client.mcp_session.session_messages import NoMcpServer, ServerGone
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import NotAnUpstream, UpstreamGone
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel
@@ -33,7 +33,7 @@ SESSION_ID_CHARACTERS: Final = 1024
 SESSIONS: Final = 1000
 # As long as our own sessions last that nobody uses.
 IDLE_SECONDS: Final = 1800.0
-# Of those that are dropped, how many are ended at the upstream with one call of somebody else, and how many with the connection.
+# Of those that are dropped, how many are ended at the server with one call of somebody else, and how many with the connection.
 FAREWELLS: Final = 4
 LAST_FAREWELLS: Final = 64
 
@@ -53,9 +53,9 @@ class HttpSession(msgspec.Struct, eq=False):
     resources: tuple[int, Sequence[Resource]] | None = None
 
     def named(self, session_id: str) -> None:
-        """Take the id that the server gave. Raises `NotAnUpstream` for one that cannot be used."""
+        """Take the id that the server gave. Raises `NoMcpServer` for one that cannot be used."""
         if len(session_id) > SESSION_ID_CHARACTERS or not all("!" <= c <= "~" for c in session_id):
-            raise NotAnUpstream("sent an unusable session id")
+            raise NoMcpServer("sent an unusable session id")
         self.id = session_id or None
         self.agreed("")
 
@@ -131,7 +131,7 @@ class HttpSessions:
             session.begun += 1
             try:
                 return await self._wire.ask(message, session.head + lines, call, read)
-            except UpstreamSessionLost:
+            except SessionGone:
                 if last:
                     raise
                 if await self.renew(session, call):
@@ -175,7 +175,7 @@ class HttpSessions:
         session = await self.of(call)
         try:
             await say_in(self._wire, session, message, call)
-        except UpstreamSessionLost:
+        except SessionGone:
             if not again:
                 raise
             await self.renew(session, call)
@@ -201,7 +201,7 @@ class HttpSessions:
                         _, found = await self._initialize(call, self._greet)
                     if self._over:
                         gone.append(found)
-                        raise UpstreamGone("is being stopped")
+                        raise ServerGone("is being stopped")
                     self._theirs[key] = found
                 finally:
                     await self._say_farewells(gone)
@@ -284,10 +284,10 @@ async def shake_hands(wire: HttpWire, session: HttpSession, opening: bytes, take
 
 
 async def say_in(wire: HttpWire, session: HttpSession, message: bytes, call: SessionRequest | None) -> None:
-    """Say what has no answer. Raises `BackendError`, `UpstreamSessionLost` among them."""
+    """Say what has no answer. Raises `BackendError`, `SessionGone` among them."""
     async with wire.post(message, session.head, call) as answer:
         if answer.status == 404 and session.id is not None:
-            raise UpstreamSessionLost
+            raise SessionGone
         if answer.status >= 300:
             raise wire.problem(answer)
         await answer.finish(FAREWELL_SECONDS)

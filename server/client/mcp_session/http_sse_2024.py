@@ -1,4 +1,4 @@
-"""The HTTP transport of 2024-11-05 as one stream of messages: what is said goes out as POSTs to an address that the upstream names
+"""The HTTP transport of 2024-11-05 as one stream of messages: what is said goes out as POSTs to an address that the server names
 on a GET, on which everything comes back. Spec: 2024-11-05 basic/transports, "HTTP with SSE".
 """
 
@@ -11,8 +11,8 @@ import trio
 
 from server.client.mcp_session.http_sessions import HttpSession, say_in
 from server.client.mcp_session.http_wire import HttpWire, is_stream
+from server.client.mcp_session.session_messages import MESSAGE_BYTES, NoMcpServer, ServerGone
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, NotAnUpstream, UpstreamGone
 from server.lib.server_sent_events import EventDecoder, EventTooLarge
 from server.mcp.call_failures import BackendError
 
@@ -67,7 +67,7 @@ class SseStream:
         try:
             return await self._got.receive()
         except trio.EndOfChannel:
-            raise self._over or UpstreamGone("ended the stream that it answers on") from None
+            raise self._over or ServerGone("ended the stream that it answers on") from None
 
     async def aclose(self) -> None:
         self._say.close()
@@ -77,7 +77,7 @@ class SseStream:
     async def _listen(self) -> None:
         async with self._wire.stream(None, b"", self._call) as answer:
             if not is_stream(answer):
-                raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
+                raise NoMcpServer(f"has no MCP endpoint there (status {answer.status})")
             decoder = EventDecoder(limit=MESSAGE_BYTES)
             try:
                 while chunk := await answer.part():
@@ -88,7 +88,7 @@ class SseStream:
                     if messages:
                         await self._put.send(messages)
             except EventTooLarge as error:
-                raise UpstreamGone("said more in one message than is taken") from error
+                raise ServerGone("said more in one message than is taken") from error
 
     def _elsewhere(self, endpoint: bytes) -> HttpWire:
         try:
@@ -97,7 +97,7 @@ class SseStream:
                 raise ValueError("is too long")
             return self._wire.elsewhere(target)
         except ValueError:
-            raise NotAnUpstream("names an address for messages that is not its own") from None
+            raise NoMcpServer("names an address for messages that is not its own") from None
 
     async def _post_what_waits(self) -> None:
         await self._found.wait()

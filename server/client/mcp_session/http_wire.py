@@ -11,17 +11,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.session_messages import (
     MESSAGE_BYTES,
     Answered,
-    UpstreamAway,
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
+    ServerAway,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
     outcome,
     read_message,
 )
+from server.client.mcp_session.session_request import SessionRequest
 from server.lib.http_client.fetch import UpstreamAnswer, header_line
 from server.mcp.call_failures import BackendError
 
@@ -31,7 +31,7 @@ JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 # One answer as a stream, with all that is told before it.
 STREAM_BYTES: Final = 4 * MESSAGE_BYTES
-# What is told unasked may go on for as long as the upstream lives.
+# What is told unasked may go on for as long as the server lives.
 ENDLESS_BYTES: Final = 1 << 62
 ERROR_BYTES: Final = 64 * 1024
 
@@ -68,7 +68,7 @@ class HttpWire(ABC):
     async def delete(self, headers: bytes, call: SessionRequest | None) -> None: ...
 
     @abstractmethod
-    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | UpstreamRefusal:
+    def problem(self, answer: UpstreamAnswer, body: bytes = b"") -> BackendError | ServerRefusal:
         """Return the error that an answer with a bad status is: the refusal in its body, or what the status means."""
 
     @abstractmethod
@@ -80,32 +80,32 @@ class HttpWire(ABC):
         return
 
 
-class UpstreamNotLetIn(UpstreamFailure):
-    """An upstream that wants another credential than it was shown."""
+class CredentialRefused(ServerFailure):
+    """A server that wants another credential than it was shown."""
 
 
-class UpstreamSessionLost(UpstreamGone):
+class SessionGone(ServerGone):
     """A session that the server does not know any more: nothing was done."""
 
     def __init__(self, text: str = "does not know this session") -> None:
         super().__init__(text)
 
 
-class NotReached(UpstreamAway):
-    """An upstream that could not be reached: nothing was sent."""
+class NotReached(ServerAway):
+    """A server that could not be reached: nothing was sent."""
 
     def __init__(self, text: str, *, busy: bool = False) -> None:
         super().__init__(text)
         self.busy = busy  # of our own making: as many calls run as may
 
 
-def refusal_in(body: bytes) -> UpstreamRefusal | None:
+def refusal_in(body: bytes) -> ServerRefusal | None:
     """Return the JSON-RPC error in the body of an answer with a bad status, if there is one."""
     message = read_message(body) if body[:1] == b"{" else None
     if not isinstance(message, Answered) or message.error is None:
         return None
     found = outcome(message)
-    return found if isinstance(found, UpstreamRefusal) else None
+    return found if isinstance(found, ServerRefusal) else None
 
 
 def is_passing(status: int) -> bool:

@@ -1,4 +1,4 @@
-"""The messages of an upstream besides answers, and whose they are.
+"""The messages of a server besides answers, and whose they are.
 
 Messages on the stream of a request are that request's. Over a pipe or a wire that all requests share, only progress says which it
 belongs to; a question or a log message is passed on where there can be no doubt whose it is: one caller's request runs alone, and
@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.handshake_questions import kind_of, question_of
+from server.client.mcp_session.sent_requests import SentRequest
+from server.client.mcp_session.session_messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Asked,
@@ -26,13 +27,12 @@ from server.client.mcp_session.upstream_messages import (
     refusal_message,
     reply_message,
 )
-from server.client.mcp_session.upstream_questions import kind_of, question_of
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import CannotAsk
 from server.mcp.call_outlet import LEVELS, LogLevel, LogMessage
 from server.mcp.call_questions import missing
 
-# What an upstream still says of a request that is over comes sooner than this.
+# What a server still says of a request that is over comes sooner than this.
 LATELY_SECONDS: Final = 30.0
 CALLERS_KNOWN: Final = 1024
 URI_CHARACTERS: Final = 2048
@@ -47,14 +47,14 @@ _LISTS: Final = frozenset(
 )
 
 
-class UpstreamTells(msgspec.Struct, frozen=True):
+class ServerNews(msgspec.Struct, frozen=True):
     """The hearers of what belongs to no request. Neither waits."""
 
     lists: Callable[[], None]  # some list changed
     resource: Callable[[str], None]  # what this URI holds
 
 
-UNHEARD: Final = UpstreamTells(lists=lambda: None, resource=lambda uri: None)
+UNHEARD: Final = ServerNews(lists=lambda: None, resource=lambda uri: None)
 
 
 class IncomingMessages:
@@ -62,8 +62,8 @@ class IncomingMessages:
 
     def __init__(
         self,
-        running: Mapping[int, UpstreamCall],
-        tells: UpstreamTells,
+        running: Mapping[int, SentRequest],
+        tells: ServerNews,
         *,
         questions: frozenset[str],
         name: str,
@@ -76,7 +76,7 @@ class IncomingMessages:
         self._log = log
         self._lately: OrderedDict[str, float] = OrderedDict()  # callers, and when a request of theirs ended
 
-    def ended(self, running: UpstreamCall) -> None:
+    def ended(self, running: SentRequest) -> None:
         """Remember whose request is over: what it left may still be heard."""
         if running.asker is None:
             return
@@ -86,7 +86,7 @@ class IncomingMessages:
         if len(lately) > CALLERS_KNOWN:
             lately.popitem(last=False)
 
-    def told(self, message: Told, size: int, running: UpstreamCall | None, *, shared: bool) -> None:
+    def told(self, message: Told, size: int, running: SentRequest | None, *, shared: bool) -> None:
         match message.method:
             case "notifications/progress":
                 found = progress_of(message.params)
@@ -117,7 +117,7 @@ class IncomingMessages:
                 pass
 
     def asked(
-        self, message: Asked, running: UpstreamCall | None, *, followed: bool, shared: bool
+        self, message: Asked, running: SentRequest | None, *, followed: bool, shared: bool
     ) -> bytes | None:
         """Return the answer that is given at once; None: whoever follows the request answers. `followed`: somebody does, who can be asked.
         `shared`: the question came where all requests' messages come."""
@@ -138,11 +138,11 @@ class IncomingMessages:
             return refusal_message(message.id, INVALID_PARAMS, "too many questions are open")
         return None
 
-    def _heard_log(self, event: LogMessage, size: int, whose: UpstreamCall | None) -> None:
+    def _heard_log(self, event: LogMessage, size: int, whose: SentRequest | None) -> None:
         if whose is not None and whose.asker is not None:
             whose.tell(event, size)
 
-    def _alone(self) -> UpstreamCall | None:
+    def _alone(self) -> SentRequest | None:
         """Return the one request that runs, if it cannot be anybody else's that is meant."""
         calls = [each for each in self._running.values() if each.asker is not None]
         if len(calls) != 1:

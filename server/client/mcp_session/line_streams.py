@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import trio
 
-from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, UpstreamAway, UpstreamGone
+from server.client.mcp_session.session_messages import MESSAGE_BYTES, ServerAway, ServerGone
 from server.lib.line_outbox import LineOutbox
 from server.lib.line_peer import BrokenLine, LineFraming, Peer
 
@@ -73,7 +73,7 @@ class LineStream:
                 try:
                     lines = [line for line in self._framing.feed(data) if line and not line.isspace()]
                 except BrokenLine:
-                    raise UpstreamGone(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from None
+                    raise ServerGone(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from None
                 if lines:
                     return lines
         raise await self._how_it_ended()
@@ -86,10 +86,10 @@ class LineStream:
         self._deaf = True
         self._reading.cancel()
 
-    async def _how_it_ended(self) -> UpstreamGone:
+    async def _how_it_ended(self) -> ServerGone:
         with trio.move_on_after(LAST_WORDS_SECONDS):
-            return UpstreamGone(f"has ended ({await self._peer.ended()})", more=self._peer.last_words())
-        return UpstreamGone("no longer listens, or no longer speaks")
+            return ServerGone(f"has ended ({await self._peer.ended()})", more=self._peer.last_words())
+        return ServerGone("no longer listens, or no longer speaks")
 
 
 class _SocketEnd:
@@ -159,11 +159,11 @@ class TcpPeer:
 
 
 async def dial(address: str) -> LineStream:
-    """Connect to a host and a port. Raises `UpstreamAway`."""
+    """Connect to a host and a port. Raises `ServerAway`."""
     host, _, port = address.rpartition(":")
     try:
         with trio.fail_after(CONNECT_SECONDS):
             stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
     except (OSError, trio.TooSlowError) as error:
-        raise UpstreamAway("cannot be reached: nobody answers there") from error
+        raise ServerAway("cannot be reached: nobody answers there") from error
     return LineStream(TcpPeer(stream))

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from server.client.mcp_session.upstream_messages import NotAnUpstream
+from server.client.mcp_session.session_messages import NoMcpServer
 
 # More than any list has: a server that keeps turning pages is broken.
 PAGES: Final = 200
@@ -34,7 +34,7 @@ async def list_pages(
     ask: AskPage, method: str, kind: str, *, entries: int = ENTRIES, size: int = LIST_BYTES
 ) -> AsyncGenerator[list[Raw]]:
     """Yield the entries of each page: `kind` is their key in the result, `entries` and `size` how many there may be in all, and in how many
-    bytes. Raises what `ask` raises, and `NotAnUpstream` for what is no list, or none with an end."""
+    bytes. Raises what `ask` raises, and `NoMcpServer` for what is no list, or none with an end."""
     count, weight = 0, 0
     seen: set[str] = set()
     params: Mapping[str, Any] = {}
@@ -46,10 +46,10 @@ async def list_pages(
             # An empty string is a cursor like any other.
             cursor = _decode_cursor(result.get("nextCursor", _NO_CURSOR))
         except (ValueError, RecursionError):
-            raise NotAnUpstream(f"answers {method} with something else") from None
+            raise NoMcpServer(f"answers {method} with something else") from None
         count, weight = count + len(page), weight + len(raw)
         if count > entries or weight > size:
-            raise NotAnUpstream(f"answers {method} with more than {entries} entries, or {size // 1024} KiB")
+            raise NoMcpServer(f"answers {method} with more than {entries} entries, or {size // 1024} KiB")
         yield page
         if cursor is None:
             return
@@ -57,4 +57,4 @@ async def list_pages(
             break
         seen.add(cursor)
         params = {"cursor": cursor}
-    raise NotAnUpstream(f"never comes to the end of {method}")
+    raise NoMcpServer(f"never comes to the end of {method}")

@@ -1,4 +1,4 @@
-"""One stream of messages that all requests to an upstream share: a child's pipes, a TCP connection, or the two halves of the HTTP
+"""One stream of messages that all requests to a server share: a child's pipes, a TCP connection, or the two halves of the HTTP
 transport of 2024-11-05. Answers come in any order; the reader never waits for a caller.
 """
 
@@ -23,22 +23,22 @@ from server.client.mcp_session.agreement import (
 from server.client.mcp_session.following import follow
 from server.client.mcp_session.incoming_messages import cancelled_params, lower
 from server.client.mcp_session.line_streams import MessageStream
-from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_link import Link, ReadResources, UpstreamTells
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.sent_requests import SentRequest
+from server.client.mcp_session.session_link import Link, ReadResources, ServerNews
+from server.client.mcp_session.session_messages import (
     Answered,
     Asked,
-    NotAnUpstream,
+    NoMcpServer,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
     Told,
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
     notification_message,
     outcome,
     read_message,
     request_message,
 )
+from server.client.mcp_session.session_request import SessionRequest
 from server.lib.bare_nursery import bare_nursery
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
@@ -62,7 +62,7 @@ class ChannelLink(Link):
     def __init__(
         self,
         stream: MessageStream,
-        tells: UpstreamTells,
+        tells: ServerNews,
         *,
         questions: frozenset[str],
         in_session: frozenset[str] | None,
@@ -74,7 +74,7 @@ class ChannelLink(Link):
         self._stream = stream
         self._level: LogLevel | None = None
         self._garbage = 0
-        self._listening: UpstreamCall | None = None
+        self._listening: SentRequest | None = None
 
     # ── from the first message to the last ──
 
@@ -84,7 +84,7 @@ class ChannelLink(Link):
             while True:
                 for line in await self._stream.receive():
                     self._take(line)
-        except UpstreamFailure as error:
+        except ServerFailure as error:
             self.failure = error
             self.reason, self.more = str(error), error.more
         except BackendError as error:  # of the caller's credential
@@ -94,10 +94,10 @@ class ChannelLink(Link):
             self._let_go()
 
     async def agree(self, era: str) -> None:
-        """Settle the era. Raises `BackendError`, and `UpstreamRefusal`."""
+        """Settle the era. Raises `BackendError`, and `ServerRefusal`."""
         agreed = None if era == "handshake" else await self._discover(impatient=era == "auto")
         if agreed is None and era == "stateless":
-            raise NotAnUpstream("does not speak the stateless era of MCP")
+            raise NoMcpServer("does not speak the stateless era of MCP")
         agreed = agreed or await self._greet()
         self.agreement = agreed
         if agreed.modern:
@@ -116,10 +116,10 @@ class ChannelLink(Link):
         finally:
             self._forget(running)
 
-    async def _discovered(self, running: UpstreamCall) -> Agreement | None:
+    async def _discovered(self, running: SentRequest) -> Agreement | None:
         try:
             return read_discovered(await follow(running, _NOBODY, self._reply))
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             return read_discovered(refusal)
 
     async def _greet(self) -> Agreement:
@@ -130,17 +130,17 @@ class ChannelLink(Link):
         finally:
             self._forget(running)
 
-    async def _discover_or_greet(self, running: UpstreamCall) -> Agreement:
+    async def _discover_or_greet(self, running: SentRequest) -> Agreement:
         """Return what is agreed on first. The question before stays open beside the handshake: a server that is slow to start answers it as
         well, and its silence says something only once it has answered anything."""
         agreed: list[Agreement] = []
-        problems: list[BackendError | UpstreamRefusal] = []
+        problems: list[BackendError | ServerRefusal] = []
         async with trio.open_nursery() as asking:
 
             async def take(asked: Callable[[], Awaitable[Agreement | None]]) -> None:
                 try:
                     found = await asked()
-                except (BackendError, UpstreamRefusal) as problem:
+                except (BackendError, ServerRefusal) as problem:
                     problems.append(problem)
                 else:
                     if found is None:
@@ -180,11 +180,11 @@ class ChannelLink(Link):
     def busy(self) -> bool:
         return len(self._running) > (self._listening is not None)
 
-    async def _answer(self, running: UpstreamCall, outlet: Outlet | None) -> Raw:
+    async def _answer(self, running: SentRequest, outlet: Outlet | None) -> Raw:
         await self._begin(running)
         return await follow(running, outlet or _NOBODY, self._reply)
 
-    async def give_up(self, running: UpstreamCall) -> None:
+    async def give_up(self, running: SentRequest) -> None:
         if running.outcome is not None or running.number not in self._running:
             return
         self._forget(running)
@@ -196,7 +196,7 @@ class ChannelLink(Link):
     async def own_resources(self, asked: SessionRequest, read: ReadResources) -> Sequence[Resource]:
         return await read(self, asked)
 
-    async def _begin(self, running: UpstreamCall) -> None:
+    async def _begin(self, running: SentRequest) -> None:
         sent = False
         try:
             if self.ended.is_set():
@@ -219,14 +219,14 @@ class ChannelLink(Link):
             self._level = wanted
             try:
                 await self.request("logging/setLevel", {"level": wanted})
-            except UpstreamRefusal:
+            except ServerRefusal:
                 return  # it says what it says
 
-    def _forget(self, running: UpstreamCall) -> None:
+    def _forget(self, running: SentRequest) -> None:
         if self._running.pop(running.number, None) is not None:
             self._hearing.ended(running)
 
-    async def _reply(self, running: UpstreamCall, message: bytes) -> None:
+    async def _reply(self, running: SentRequest, message: bytes) -> None:
         await self._stream.send(message)
 
     # ── what it says ──
@@ -253,7 +253,7 @@ class ChannelLink(Link):
         if self._garbage == 1:
             self._log.warning("upstream.garbage", agent=self._name)
         if self._garbage > GARBAGE_LINES:
-            raise UpstreamGone("says what is no message of the protocol")
+            raise ServerGone("says what is no message of the protocol")
 
     def _let_go(self) -> None:
         self.ended.set()
@@ -264,15 +264,15 @@ class ChannelLink(Link):
     def _gone(self) -> BackendError:
         """Say why there is no answer: a caller who has to log in reads where."""
         failure = self.failure
-        if failure is None or isinstance(failure, UpstreamFailure):
-            return UpstreamGone(self.reason, more=self.more)
+        if failure is None or isinstance(failure, ServerFailure):
+            return ServerGone(self.reason, more=self.more)
         return failure.with_traceback(None)
 
 
 @asynccontextmanager
 async def open_channel(
     stream: MessageStream,
-    tells: UpstreamTells,
+    tells: ServerNews,
     *,
     era: str,
     seconds: float,
@@ -298,9 +298,9 @@ async def open_channel(
                 with trio.fail_after(seconds):
                     await link.agree(era)
             except trio.TooSlowError:
-                raise UpstreamGone(f"did not answer within {seconds:g} s") from None
-            except UpstreamRefusal as refusal:
-                raise NotAnUpstream(f"refused to begin: {refusal}") from None
+                raise ServerGone(f"did not answer within {seconds:g} s") from None
+            except ServerRefusal as refusal:
+                raise NoMcpServer(f"refused to begin: {refusal}") from None
             except BackendError as error:
                 raise link.failure or error from None
             yield link

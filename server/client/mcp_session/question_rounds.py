@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Raw
 
-from server.client.mcp_session.upstream_messages import EMPTY, UpstreamFailure, UpstreamRefusal, members
-from server.client.mcp_session.upstream_questions import kind_of, question_of
+from server.client.mcp_session.handshake_questions import kind_of, question_of
+from server.client.mcp_session.session_messages import EMPTY, ServerFailure, ServerRefusal, members
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import Question
@@ -48,15 +48,15 @@ class _Kind(msgspec.Struct, rename="camel"):
 
 
 class OpenRound(msgspec.Struct, frozen=True):
-    """The questions of an upstream before it goes on. Kept as a checkpoint while the caller is asked."""
+    """The questions of a server before it goes on. Kept as a checkpoint while the caller is asked."""
 
     number: int
-    questions: Mapping[str, Mapping[str, Any]]  # method and params, by the upstream's keys
-    names: Mapping[str, str]  # the upstream's key → ours
+    questions: Mapping[str, Mapping[str, Any]]  # method and params, by the server's keys
+    names: Mapping[str, str]  # the server's key → ours
     state: str | None
 
     def named(self) -> Mapping[str, tuple[str, Question]]:
-        """Return our key → the upstream's, and the question."""
+        """Return our key → the server's, and the question."""
         found: dict[str, tuple[str, Question]] = {}
         for key, asked in self.questions.items():
             question = question_of(
@@ -81,7 +81,7 @@ async def in_rounds(
     waiting: OpenRound | None = None,
 ) -> Raw:
     """Return the result of a request of the stateless era, which may be that there is a task. `request` sends it once; `waiting`: the round that
-    was open when this request was left. Raises `UpstreamFailure`, and whatever `request` and `outlet` raise."""
+    was open when this request was left. Raises `ServerFailure`, and whatever `request` and `outlet` raise."""
     number = 0 if waiting is None else waiting.number
     taken: dict[str, Mapping[str, Any]] = {}  # our keys, and what they stand for in this call
     while True:
@@ -90,12 +90,12 @@ async def in_rounds(
         try:
             kind = _decode_kind(raw)
         except (ValueError, RecursionError):
-            raise UpstreamFailure("answered with a result that is none") from None
+            raise ServerFailure("answered with a result that is none") from None
         if kind.result_type != "input_required":
             return raw
         number += 1
         if number > most.rounds:
-            raise UpstreamFailure(f"asks its caller more than {most.rounds} times")
+            raise ServerFailure(f"asks its caller more than {most.rounds} times")
         waiting = _read_round(number, kind, questions, most, taken)
         await outlet.checkpoint({ROUND: msgspec.to_builtins(waiting)})
 
@@ -104,18 +104,18 @@ async def after_pages(
     request: Callable[[], Awaitable[Raw]], outlet: Outlet, *, questions: Collection[str]
 ) -> Raw:
     """Return the result of a request of the handshake era, made again when pages were opened that its server wants opened first. Raises as
-    `in_rounds`, and `UpstreamRefusal`."""
+    `in_rounds`, and `ServerRefusal`."""
     for attempt in range(1, PAGES + 1):
         try:
             return await request()
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             pages = _pages(refusal, attempt) if "elicitation" in questions else NO_QUESTIONS
             if not pages or attempt == PAGES:
                 raise
         # Somebody has to do something on a page first; whoever has opened it is taken at their word, once.
         answers = await outlet.ask(pages)
         if any(answer.get("action") != "accept" for answer in answers.values()):
-            raise UpstreamFailure("wants its caller to open a page first, and nobody did")
+            raise ServerFailure("wants its caller to open a page first, and nobody did")
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -139,15 +139,15 @@ def _read_round(
     requests = members(kind.input_requests)
     state = kind.request_state
     if len(requests) > most.questions or (state is not None and len(state) > most.state):
-        raise UpstreamFailure("asks for more at once than can be answered")
+        raise ServerFailure("asks for more at once than can be answered")
     if not requests and state is None:
-        raise UpstreamFailure("wants an answer, and asks no question")
+        raise ServerFailure("wants an answer, and asks no question")
     for asked in requests.values():
         if not isinstance(asked, Mapping):
-            raise UpstreamFailure("asks a question that is none")
+            raise ServerFailure("asks a question that is none")
         kind_asked = kind_of(str(cast("Mapping[str, Any]", asked).get("method")))
         if kind_asked not in allowed:
-            raise UpstreamFailure("asks what it was not told that it may")
+            raise ServerFailure("asks what it was not told that it may")
     names = {key: key for key in requests}
     if most.renames:
         # A client is told the server's own keys, but one key may stand for one question only as long as the call lasts.
@@ -157,8 +157,8 @@ def _read_round(
     return OpenRound(number, requests, names, state)
 
 
-def _pages(refusal: UpstreamRefusal, attempt: int) -> Mapping[str, Question]:
-    """Return the pages that an upstream of 2025-11-25 wants its caller to open first (client/elicitation, "URL elicitation required")."""
+def _pages(refusal: ServerRefusal, attempt: int) -> Mapping[str, Question]:
+    """Return the pages that a server of 2025-11-25 wants its caller to open first (client/elicitation, "URL elicitation required")."""
     listed: object = None if refusal.data is None else refusal.data.get("elicitations")
     if refusal.code != PAGE_FIRST or not isinstance(listed, list):
         return NO_QUESTIONS

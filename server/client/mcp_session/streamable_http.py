@@ -1,7 +1,7 @@
-"""An upstream over Streamable HTTP: each request is an exchange of its own, answered with JSON or a stream of events.
+"""A server over Streamable HTTP: each request is an exchange of its own, answered with JSON or a stream of events.
 
 In the stateless era leaving is cancelling, and what changes is heard on a subscription. In the handshake era there is a session,
-which is begun anew where the upstream has lost it; cancelling is said, and what changes comes on a GET. Spec:
+which is begun anew where the server has lost it; cancelling is said, and what changes comes on a GET. Spec:
 basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
 """
 
@@ -33,21 +33,21 @@ from server.client.mcp_session.http_sessions import (
 )
 from server.client.mcp_session.http_wire import HttpWire, NotReached, lines_of
 from server.client.mcp_session.incoming_messages import cancelled_params, lower
-from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_link import Link, ReadResources, UpstreamTells
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.sent_requests import SentRequest
+from server.client.mcp_session.session_link import Link, ReadResources, ServerNews
+from server.client.mcp_session.session_messages import (
     Answered,
     Asked,
-    NotAnUpstream,
+    NoMcpServer,
+    ServerGone,
+    ServerRefusal,
     Told,
-    UpstreamGone,
-    UpstreamRefusal,
     notification_message,
     outcome,
     read_message,
     request_message,
 )
+from server.client.mcp_session.session_request import SessionRequest
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel, Outlet
@@ -68,7 +68,7 @@ class HttpLink(Link):
     def __init__(
         self,
         wire: HttpWire,
-        tells: UpstreamTells,
+        tells: ServerNews,
         nursery: trio.Nursery | None,
         *,
         questions: frozenset[str],
@@ -96,14 +96,14 @@ class HttpLink(Link):
     # ── from the first request to the last ──
 
     async def agree(self, era: str) -> None:
-        """Settle the era. Raises `BackendError`, `NotAnUpstream` where there is nothing that answers a POST."""
+        """Settle the era. Raises `BackendError`, `NoMcpServer` where there is nothing that answers a POST."""
         agreed = None if era == "handshake" else await self._discover()
         if agreed is not None:
             self.agreement = agreed
             self._sessions.own.agreed(LATEST.version)
             return
         if era == "stateless":
-            raise NotAnUpstream("does not speak the stateless era of MCP")
+            raise NoMcpServer("does not speak the stateless era of MCP")
         self.agreement = await self._sessions.begin(self._greet)
 
     async def run(self) -> None:
@@ -125,8 +125,8 @@ class HttpLink(Link):
         message = request_message(number, "initialize", initialize_params(self._in_session))
         try:
             result = await shake_hands(self._wire, session, message, self._taker(number, None))
-        except UpstreamRefusal as refusal:
-            raise NotAnUpstream(f"refused to begin: {refusal}") from None
+        except ServerRefusal as refusal:
+            raise NoMcpServer(f"refused to begin: {refusal}") from None
         agreed = read_initialized(result)
         session.agreed(agreed.version)
         await say_in(self._wire, session, INITIALIZED, session.call)
@@ -141,33 +141,33 @@ class HttpLink(Link):
                 raise self._wire.problem(answer)
             try:
                 return read_discovered(await answer_of(answer, self._wire, self._taker(number, None)))
-            except UpstreamRefusal as refusal:
+            except ServerRefusal as refusal:
                 return read_discovered(refusal, not_found=answer.status == 404)
             except BackendError as error:
-                if answer.status < 300 and not isinstance(error, NotAnUpstream):
+                if answer.status < 300 and not isinstance(error, NoMcpServer):
                     raise
                 return None  # the handshake will tell
 
     # ── requests ──
 
-    async def _begin(self, running: UpstreamCall) -> None:
+    async def _begin(self, running: SentRequest) -> None:
         scope = self._scopes[running.number] = trio.CancelScope()
 
         async def carry_out() -> None:
             with scope:
                 try:
                     running.end(await self._answer(running, None))
-                except (BackendError, UpstreamRefusal) as error:
+                except (BackendError, ServerRefusal) as error:
                     running.end(error)
                 finally:
                     del self._scopes[running.number]
                     self._running.pop(running.number, None)
-                    running.end(UpstreamGone("is being stopped"))
+                    running.end(ServerGone("is being stopped"))
 
         assert self._nursery is not None
         self._nursery.start_soon(carry_out)
 
-    async def give_up(self, running: UpstreamCall) -> None:
+    async def give_up(self, running: SentRequest) -> None:
         scope = self._scopes.get(running.number)
         self._running.pop(running.number, None)
         if scope is not None and running.outcome is None:
@@ -187,7 +187,7 @@ class HttpLink(Link):
             session.resources = (session.begun, found)
         return session.resources[1]
 
-    async def _answer(self, running: UpstreamCall, outlet: Outlet | None) -> Raw:
+    async def _answer(self, running: SentRequest, outlet: Outlet | None) -> Raw:
         number, call, headers = running.number, running.call, running.headers
         modern = self.agreement.modern
         if not modern and call is not None:
@@ -215,16 +215,16 @@ class HttpLink(Link):
                 self.reason = str(error)
                 self.ended.set()
             raise
-        except UpstreamRefusal as refusal:
+        except ServerRefusal as refusal:
             if running.refused is not None:
                 raise running.refused from None
             raise refusal from None
 
-    def _taker(self, number: int, running: UpstreamCall | None, outlet: Outlet | None = None) -> Take[Raw]:
+    def _taker(self, number: int, running: SentRequest | None, outlet: Outlet | None = None) -> Take[Raw]:
         return partial(self._take, number, running, outlet)
 
     async def _take(
-        self, number: int, running: UpstreamCall | None, outlet: Outlet | None, data: bytes
+        self, number: int, running: SentRequest | None, outlet: Outlet | None, data: bytes
     ) -> Raw | None:
         """Return the result, if the message is the answer. Raises the refusal if it is that."""
         message = read_message(data)
@@ -233,7 +233,7 @@ class HttpLink(Link):
                 if given != number and not (given is None and message.error is not None):
                     return None
                 found = outcome(message)
-                if isinstance(found, UpstreamRefusal):
+                if isinstance(found, ServerRefusal):
                     raise found
                 return found
             case Told():
@@ -257,13 +257,13 @@ class HttpLink(Link):
         session.level = wanted
         try:
             await self.request("logging/setLevel", {"level": wanted}, call=call.quiet())
-        except UpstreamRefusal:
+        except ServerRefusal:
             return
 
-    async def _reply(self, running: UpstreamCall, message: bytes) -> None:
+    async def _reply(self, running: SentRequest, message: bytes) -> None:
         await self._sessions.say(message, running.call)
 
-    async def _say_cancelled(self, running: UpstreamCall) -> None:
+    async def _say_cancelled(self, running: SentRequest) -> None:
         """Say that a request is cancelled. In the stateless era leaving has said it."""
         if self.agreement.modern:
             return

@@ -19,8 +19,8 @@ from server.client.mcp_session.agreement import (
     read_discovered,
     read_initialized,
 )
-from server.client.mcp_session.upstream_messages import NotAnUpstream, UpstreamRefusal
-from server.client.mcp_session.upstream_questions import abilities_for
+from server.client.mcp_session.handshake_questions import abilities_for
+from server.client.mcp_session.session_messages import NoMcpServer, ServerRefusal
 
 MODERN = "2026-07-28"
 EVERYTHING = frozenset({"elicitation", "sampling", "roots"})
@@ -74,14 +74,14 @@ def test_tasks_are_declared_in_each_era_at_its_place(modern: bool) -> None:
 def test_a_refusal_to_say_what_there_is_tells_of_the_era(
     code: int, data: dict[str, Any] | None, not_found: bool, modern: bool
 ) -> None:
-    found = read_discovered(UpstreamRefusal(code, "no", data), not_found=not_found)
+    found = read_discovered(ServerRefusal(code, "no", data), not_found=not_found)
     assert (found is not None and found.modern) is modern
 
 
 @pytest.mark.parametrize("code", [HEADER_MISMATCH, MISSING_CAPABILITY])
 def test_whoever_is_of_the_stateless_era_and_refuses_is_no_upstream(code: int) -> None:
-    with pytest.raises(NotAnUpstream):
-        read_discovered(UpstreamRefusal(code, "no", None))
+    with pytest.raises(NoMcpServer):
+        read_discovered(ServerRefusal(code, "no", None))
 
 
 @pytest.mark.parametrize("versions", [None, MODERN, [], ["2025-11-25"], [7]])
@@ -123,7 +123,7 @@ def test_what_is_no_object_is_nothing(odd: Any) -> None:
 
 @pytest.mark.parametrize("version", [None, 7, "2099-01-01", MODERN])
 def test_a_handshake_in_no_version_of_its_era_is_no_upstream(version: Any) -> None:
-    with pytest.raises(NotAnUpstream):
+    with pytest.raises(NoMcpServer):
         read_initialized(raw(protocolVersion=version, capabilities={}))
 
 

@@ -16,7 +16,7 @@ from server.agents.base.backend import PriceAsked, ToolCall
 from server.agents.mcp.asked_prices import AskedPrice, MarkUp, asked_price, most_for, read_mark_up, tag_of
 from server.agents.mcp.buying import Buyer
 from server.agents.mcp.mcp_settings import McpConfig, problems
-from server.client.mcp_session.upstream_messages import UNPAID
+from server.client.mcp_session.session_messages import UNPAID
 from server.lib.money.amounts import BadAmount
 from server.mcp.call_failures import BackendError
 from server.mcp.terms import PRICE_META, SIGNED_RECEIPT

@@ -21,23 +21,23 @@ from server.agents.mcp.forwarded_meta import CarriedMeta
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.suspension_ticket import GONE
 from server.agents.mcp.upstream_results import error_of
-from server.client.mcp_session import incoming_messages, list_pages, question_rounds, upstream_tasks
+from server.client.mcp_session import followed_tasks, incoming_messages, list_pages, question_rounds
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.connection_places import giving_way
+from server.client.mcp_session.followed_tasks import ID_CHARACTERS, created, follow_task
 from server.client.mcp_session.incoming_messages import IncomingMessages, lower
-from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_link import Link, UpstreamTells
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.sent_requests import SentRequest
+from server.client.mcp_session.session_link import Link, ServerNews
+from server.client.mcp_session.session_messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Asked,
-    NotAnUpstream,
+    NoMcpServer,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
     Told,
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
 )
-from server.client.mcp_session.upstream_tasks import ID_CHARACTERS, created, follow_task
 from server.lib.money.amounts import MOST, ONE
 from server.mcp.call_failures import BackendError, Busy, CannotAsk, Paused
 from server.mcp.call_outlet import Progress
@@ -58,7 +58,7 @@ class Scripted:
     def __init__(self, answers: Iterator[Any], *, modern: bool = True, **capabilities: Any) -> None:
         self.agreement = Agreement(version=MODERN, modern=modern, capabilities=capabilities)
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
-        self.given_up: list[UpstreamCall] = []
+        self.given_up: list[SentRequest] = []
         self._answers = answers
 
     async def request(self, method: str, params: Mapping[str, Any], **_: Any) -> Raw:
@@ -70,13 +70,13 @@ class Scripted:
 
     async def begin(
         self, method: str, params: Mapping[str, Any], call: AgentRequest, **_: Any
-    ) -> UpstreamCall:
-        return UpstreamCall(1, call)
+    ) -> SentRequest:
+        return SentRequest(1, call)
 
-    async def follow(self, running: UpstreamCall, outlet: Any) -> Raw:
+    async def follow(self, running: SentRequest, outlet: Any) -> Raw:
         return await self.request("", {})
 
-    async def give_up(self, running: UpstreamCall) -> None:
+    async def give_up(self, running: SentRequest) -> None:
         self.given_up.append(running)
 
 
@@ -107,9 +107,9 @@ async def test_a_list_has_so_many_entries_and_pages(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(offer_lists, "ENTRIES", 3)
     monkeypatch.setattr(list_pages, "PAGES", 2)
     assert await offered(tools("a", "b", nextCursor="1"), tools("c")) == ["a", "b", "c"]
-    with pytest.raises(NotAnUpstream, match="3 entries"):
+    with pytest.raises(NoMcpServer, match="3 entries"):
         await offered(tools("a", "b", nextCursor="1"), tools("c", "d"))
-    with pytest.raises(NotAnUpstream, match="never comes to the end"):
+    with pytest.raises(NoMcpServer, match="never comes to the end"):
         await offered(tools("a", nextCursor="1"), tools("b", nextCursor="2"), tools("c"))
 
 
@@ -118,7 +118,7 @@ async def test_a_list_weighs_no_more_than_may_be_all_pages_together(monkeypatch:
     monkeypatch.setattr(offer_lists, "LIST_BYTES", sum(map(len, pages)))
     assert await offered(*pages) == ["a", "b"]
     monkeypatch.setattr(offer_lists, "LIST_BYTES", sum(map(len, pages)) - 1)
-    with pytest.raises(NotAnUpstream, match="entries"):
+    with pytest.raises(NoMcpServer, match="entries"):
         await offered(*pages)
 
 
@@ -126,15 +126,15 @@ async def test_a_cursor_is_of_so_many_characters_and_comes_once(monkeypatch: pyt
     monkeypatch.setattr(list_pages, "CURSOR_CHARACTERS", 3)
     assert await offered(tools("a", nextCursor="abc"), tools("b")) == ["a", "b"]
     for cursor in ("abcd", "b"):
-        with pytest.raises(NotAnUpstream, match="never comes to the end"):
+        with pytest.raises(NoMcpServer, match="never comes to the end"):
             await offered(tools("a", nextCursor="b"), tools("b", nextCursor=cursor), tools("c"))
 
 
 @pytest.mark.parametrize(
     ("answer", "comes"),
     [
-        (UpstreamRefusal(METHOD_NOT_FOUND, "no"), None),
-        (UpstreamRefusal(INVALID_PARAMS, "no"), "refuses tools/list: no"),
+        (ServerRefusal(METHOD_NOT_FOUND, "no"), None),
+        (ServerRefusal(INVALID_PARAMS, "no"), "refuses tools/list: no"),
         ({"tools": 7}, "answers tools/list with something else"),
     ],
 )
@@ -142,7 +142,7 @@ async def test_a_method_that_is_not_known_lists_nothing(answer: Any, comes: str 
     if comes is None:
         assert await offered(tools("a", nextCursor="1"), answer) == ["a"]
     else:
-        with pytest.raises(NotAnUpstream, match=comes):
+        with pytest.raises(NoMcpServer, match=comes):
             await offered(answer)
 
 
@@ -217,7 +217,7 @@ async def used(*answers: Any, call: AgentRequest = ALICE, caller: Caller | None 
 async def test_a_caller_is_asked_so_often_and_no_more() -> None:
     done = {"content": []}
     assert await used(*[asks()] * upstream_rounds.MOST.rounds, done) == raw(done)
-    with pytest.raises(UpstreamFailure, match=f"more than {upstream_rounds.MOST.rounds} times"):
+    with pytest.raises(ServerFailure, match=f"more than {upstream_rounds.MOST.rounds} times"):
         await used(*[asks()] * (upstream_rounds.MOST.rounds + 1), done)
 
 
@@ -240,7 +240,7 @@ async def test_so_much_is_asked_at_once_and_nothing_that_is_no_question(
     if comes is None:
         assert await used(asked, {}) == raw({})
     else:
-        with pytest.raises(UpstreamFailure, match=comes):
+        with pytest.raises(ServerFailure, match=comes):
             await used(asked, {})
 
 
@@ -281,7 +281,7 @@ async def test_what_was_asked_before_its_caller_came_back_counts_as_a_round() ->
         await used(asks(), caller=caller)
     (kept,) = caller.kept
     back = msgspec.structs.replace(ALICE, resumed=kept)
-    with pytest.raises(UpstreamFailure, match="times"):
+    with pytest.raises(ServerFailure, match="times"):
         await used(*[asks()] * upstream_rounds.MOST.rounds, call=back)
     assert await used(*[asks()] * (upstream_rounds.MOST.rounds - 1), {}, call=back) == raw({})
 
@@ -291,14 +291,14 @@ def page(url: str = "https://a.example/") -> dict[str, Any]:
 
 
 async def test_a_page_that_has_to_be_opened_first_is_asked_for_so_often() -> None:
-    first = UpstreamRefusal(question_rounds.PAGE_FIRST, "open", {"elicitations": [page(), 7]})
+    first = ServerRefusal(question_rounds.PAGE_FIRST, "open", {"elicitations": [page(), 7]})
     caller = Caller(lambda asked: {key: {"action": "accept"} for key in asked})
     assert await used(first, first, {}, caller=caller, modern=False) == raw({})
     assert [list(asked) for asked in caller.asked] == [
         ["page-1-1", "page-1-2"],
         ["page-2-1", "page-2-2"],
     ]
-    with pytest.raises(UpstreamRefusal):
+    with pytest.raises(ServerRefusal):
         await used(*[first] * question_rounds.PAGES, {}, modern=False)
 
 
@@ -312,18 +312,18 @@ async def test_a_page_that_has_to_be_opened_first_is_asked_for_so_often() -> Non
     ],
 )
 async def test_any_other_refusal_asks_for_no_page(code: int, data: Any) -> None:
-    with pytest.raises(UpstreamRefusal):
-        await used(UpstreamRefusal(code, "no", data), {}, caller=Caller(), modern=False)
+    with pytest.raises(ServerRefusal):
+        await used(ServerRefusal(code, "no", data), {}, caller=Caller(), modern=False)
 
 
 async def test_of_many_pages_so_many_are_asked_for_and_one_that_nobody_opened_ends_it() -> None:
-    many = UpstreamRefusal(
+    many = ServerRefusal(
         question_rounds.PAGE_FIRST, "open", {"elicitations": [page()] * (question_rounds.QUESTIONS + 1)}
     )
     caller = Caller(
         lambda asked: {key: {"action": "decline" if key == "page-1-1" else "accept"} for key in asked}
     )
-    with pytest.raises(UpstreamFailure, match="nobody did"):
+    with pytest.raises(ServerFailure, match="nobody did"):
         await used(many, {}, caller=caller, modern=False)
     assert len(caller.asked[0]) == question_rounds.QUESTIONS
 
@@ -333,7 +333,7 @@ async def test_of_many_pages_so_many_are_asked_for_and_one_that_nobody_opened_en
 
 async def ticket_refused(place: SuspendedRequests, call: AgentRequest) -> bool:
     try:
-        place.park(link(), UpstreamCall(1, call))
+        place.park(link(), SentRequest(1, call))
     except BackendError:
         return True
     return False
@@ -351,7 +351,7 @@ async def test_so_many_calls_of_one_caller_wait_and_so_many_of_all() -> None:
 
 
 async def test_a_ticket_opens_once_and_for_its_caller() -> None:
-    place, running = SuspendedRequests(), UpstreamCall(1, ALICE)
+    place, running = SuspendedRequests(), SentRequest(1, ALICE)
     ticket = place.park(link(), running)
     for subject in ("bob", "alice", "alice"):
         if (subject, len(place)) == ("alice", 1):
@@ -365,7 +365,7 @@ async def test_a_ticket_opens_once_and_for_its_caller() -> None:
 async def test_a_call_that_nobody_comes_back_to_or_that_has_ended_is_given_up(autojump_clock: object) -> None:
     over = Scripted(iter(()))
     place = SuspendedRequests()
-    waits, ended, late = (UpstreamCall(number, ALICE) for number in range(3))
+    waits, ended, late = (SentRequest(number, ALICE) for number in range(3))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(place.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -433,27 +433,27 @@ class Heard:
 
     def __init__(self) -> None:
         self.came: list[str] = []
-        self.alice, self.ours = UpstreamCall(1, ALICE), UpstreamCall(2, None)
+        self.alice, self.ours = SentRequest(1, ALICE), SentRequest(2, None)
         self.running = {1: self.alice, 2: self.ours}
-        tells = UpstreamTells(lambda: self.came.append("lists"), self.came.append)
+        tells = ServerNews(lambda: self.came.append("lists"), self.came.append)
         self.hearing = IncomingMessages(
             self.running, tells, questions=EVERY_KIND, name="test", log=Log().logger
         )
 
     def told(
-        self, method: str, running: UpstreamCall | None = None, *, shared: bool = True, **params: Any
+        self, method: str, running: SentRequest | None = None, *, shared: bool = True, **params: Any
     ) -> None:
         self.hearing.told(Told(f"notifications/{method}", raw(params)), 1, running, shared=shared)
 
     def asked(
-        self, method: str, running: UpstreamCall | None = None, *, followed: bool = True, shared: bool = True
+        self, method: str, running: SentRequest | None = None, *, followed: bool = True, shared: bool = True
     ) -> Any:
         message = Asked("q", method, raw({}))
         said = self.hearing.asked(message, running, followed=followed, shared=shared)
         return None if said is None else json.loads(said)
 
 
-def counts(running: UpstreamCall) -> int:
+def counts(running: SentRequest) -> int:
     return len(running.taken())
 
 
@@ -468,7 +468,7 @@ async def test_a_line_of_a_log_on_a_shared_wire_is_of_the_one_call_that_runs() -
     heard = Heard()
     heard.told("message", data="a")
     assert counts(heard.alice) == 1
-    heard.running[3] = UpstreamCall(3, BOB)
+    heard.running[3] = SentRequest(3, BOB)
     heard.told("message", data="b")
     assert counts(heard.alice) == counts(heard.running[3]) == 0
     heard.told("message", heard.alice, shared=False, data="c")
@@ -479,11 +479,11 @@ async def test_a_line_of_a_log_on_a_shared_wire_is_of_the_one_call_that_runs() -
 
 async def test_what_may_be_of_a_call_that_ended_lately_is_nobodys(autojump_clock: object) -> None:
     heard = Heard()
-    heard.hearing.ended(UpstreamCall(9, ALICE))
-    heard.hearing.ended(UpstreamCall(8, None))
+    heard.hearing.ended(SentRequest(9, ALICE))
+    heard.hearing.ended(SentRequest(8, None))
     heard.told("message", data="a")
     assert counts(heard.alice) == 1
-    heard.hearing.ended(UpstreamCall(9, BOB))
+    heard.hearing.ended(SentRequest(9, BOB))
     await trio.sleep(incoming_messages.LATELY_SECONDS - 1)
     heard.told("message", data="b")
     assert counts(heard.alice) == 0
@@ -499,7 +499,7 @@ async def test_of_too_many_callers_nothing_is_taken_for_one_of_them(
     heard = Heard()
     for known, alone in ((2, 1), (3, 0), (4, 0)):
         for number in range(known):
-            heard.hearing.ended(UpstreamCall(9, AgentRequest(subject=str(number), call_id="1")))
+            heard.hearing.ended(SentRequest(9, AgentRequest(subject=str(number), call_id="1")))
         await trio.sleep(incoming_messages.LATELY_SECONDS)
         heard.told("message", data="a")
         assert counts(heard.alice) == alone
@@ -587,7 +587,7 @@ def test_a_level_is_set_where_less_is_told_than_is_wanted(wanted: Any, level: An
     ],
 )
 def test_each_code_of_an_upstream_is_one_of_ours(code: int, about: str, kind: type[Exception]) -> None:
-    found = error_of(UpstreamRefusal(code, "no", {"a": 1}), about=about)
+    found = error_of(ServerRefusal(code, "no", {"a": 1}), about=about)
     assert type(found) is kind
     assert str(found) == "no"
 
@@ -598,7 +598,7 @@ def test_what_a_caller_would_have_to_offer_is_told_where_it_is_said() -> None:
         ({}, None),
         (None, None),
     ):
-        found = error_of(UpstreamRefusal(-32021, "no", data), about="tool")
+        found = error_of(ServerRefusal(-32021, "no", data), about="tool")
         assert isinstance(found, CannotAsk)
         assert (found.required or None) == required
 
@@ -639,10 +639,10 @@ def test_an_answer_is_a_task_where_it_says_so(answer: Any, modern: bool, task_id
 
 @pytest.mark.parametrize("task_id", ["", "t" * (ID_CHARACTERS + 1), 7])
 def test_a_task_has_an_id_of_so_many_characters(task_id: Any) -> None:
-    with pytest.raises(UpstreamFailure, match="no id"):
+    with pytest.raises(ServerFailure, match="no id"):
         created(raw({"task": {"taskId": task_id}}), modern=False)
     if isinstance(task_id, str):
-        with pytest.raises(UpstreamFailure, match="no id"):
+        with pytest.raises(ServerFailure, match="no id"):
             created(raw({"resultType": "task", "taskId": task_id}), modern=True)
 
 
@@ -669,11 +669,11 @@ DONE = {"status": "completed", "result": {"a": 1}}
 @pytest.mark.parametrize(
     ("poll", "seconds"),
     [
-        ({}, upstream_tasks.POLL_SECONDS),
+        ({}, followed_tasks.POLL_SECONDS),
         ({"pollIntervalMs": 2_500}, 2.5),
         ({"pollInterval": 2_500, "pollIntervalMs": 1}, 2.5),
-        ({"pollIntervalMs": 0}, upstream_tasks.SHORTEST_POLL_SECONDS),
-        ({"pollIntervalMs": 86_400_000}, upstream_tasks.LONGEST_POLL_SECONDS),
+        ({"pollIntervalMs": 0}, followed_tasks.SHORTEST_POLL_SECONDS),
+        ({"pollIntervalMs": 86_400_000}, followed_tasks.LONGEST_POLL_SECONDS),
     ],
 )
 async def test_a_task_is_looked_at_as_often_as_it_wants_within_bounds(
@@ -685,10 +685,10 @@ async def test_a_task_is_looked_at_as_often_as_it_wants_within_bounds(
 
 
 async def test_an_upstream_that_is_away_is_waited_for_and_not_for_ever(autojump_clock: object) -> None:
-    looks = int(upstream_tasks.AWAY_AT_MOST_SECONDS // upstream_tasks.AWAY_SECONDS)
-    gone = [UpstreamGone("is away")]
+    looks = int(followed_tasks.AWAY_AT_MOST_SECONDS // followed_tasks.AWAY_SECONDS)
+    gone = [ServerGone("is away")]
     assert await followed(*gone * (looks + 1), {"status": "working"}, *gone * (looks + 1), DONE)
-    with pytest.raises(UpstreamGone):
+    with pytest.raises(ServerGone):
         await followed(*gone * (looks + 2), DONE)
 
 
@@ -702,9 +702,9 @@ async def test_what_a_task_says_is_told_once_and_its_steps_are_counted(autojump_
 @pytest.mark.parametrize(
     ("state", "kind"),
     [
-        ({"status": "failed", "error": {"code": 7, "message": "no"}}, UpstreamRefusal),
-        ({"status": "cancelled"}, UpstreamFailure),
-        ([], UpstreamFailure),
+        ({"status": "failed", "error": {"code": 7, "message": "no"}}, ServerRefusal),
+        ({"status": "cancelled"}, ServerFailure),
+        ([], ServerFailure),
     ],
 )
 async def test_a_task_that_came_to_nothing_says_how(state: Any, kind: type[Exception]) -> None:

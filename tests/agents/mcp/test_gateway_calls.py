@@ -8,14 +8,14 @@ import trio.testing
 from msgspec import Raw
 
 from server.agents.base.backend import AgentRequest
-from server.client.mcp_session.upstream_calls import (
+from server.client.mcp_session.sent_requests import (
     NEWS_BYTES,
     NEWS_WAITING,
     QUESTIONS_OPEN,
-    UpstreamCall,
-    UpstreamQuestion,
+    HandshakeQuestion,
+    SentRequest,
 )
-from server.client.mcp_session.upstream_messages import UpstreamRefusal
+from server.client.mcp_session.session_messages import ServerRefusal
 from server.mcp.call_failures import CannotAsk
 from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
@@ -25,21 +25,21 @@ QUESTION = Question(method="roots/list", params={})
 RESULT = Raw(b"{}")
 
 
-def call() -> UpstreamCall:
-    return UpstreamCall(1, CALLER)
+def call() -> SentRequest:
+    return SentRequest(1, CALLER)
 
 
 def step(done: float) -> Progress:
     return Progress(progress=done)
 
 
-def told(running: UpstreamCall) -> list[float]:
+def told(running: SentRequest) -> list[float]:
     return [event.progress for event in running.taken() if isinstance(event, Progress)]
 
 
 def test_it_knows_whose_it_is() -> None:
     assert (call().subject, call().asker) == ("alice", "alice laptop")
-    ours = UpstreamCall(1, None)
+    ours = SentRequest(1, None)
     assert (ours.subject, ours.asker) == (None, None)
 
 
@@ -80,7 +80,7 @@ async def test_what_is_dropped_is_the_oldest_that_is_told_and_never_a_question()
     running.tell(step(1), NEWS_BYTES - 1)
     running.tell(LogMessage(level="info", data=2), 2)
     asked = await running.next()
-    assert isinstance(asked, UpstreamQuestion)
+    assert isinstance(asked, HandshakeQuestion)
     assert await running.next() == LogMessage(level="info", data=2)
 
 
@@ -142,7 +142,7 @@ def test_questions_are_given_once_and_put_again_to_whoever_comes_back() -> None:
 async def test_it_ends_once_and_nothing_is_heard_after() -> None:
     running = call()
     running.end(RESULT)
-    running.end(UpstreamRefusal(1, "late"))
+    running.end(ServerRefusal(1, "late"))
     running.tell(step(1), 1)
     assert not running.ask("q", QUESTION)
     assert told(running) == []
@@ -155,10 +155,10 @@ async def test_it_ends_once_and_nothing_is_heard_after() -> None:
 async def test_an_error_after_nobody_could_be_asked_is_that(refused: CannotAsk | None) -> None:
     running = call()
     running.refused = refused
-    failure = UpstreamRefusal(1, "no")
+    failure = ServerRefusal(1, "no")
     running.end(failure)
     ended = await running.next()
-    with pytest.raises(CannotAsk if refused else UpstreamRefusal):
+    with pytest.raises(CannotAsk if refused else ServerRefusal):
         running.result(ended)  # pyright: ignore[reportArgumentType]
 
 

@@ -14,12 +14,12 @@ from upstreams import MODERN, Caller, Log
 from wires import Answer, Stream, Wire, said, stream, wire
 
 from server.agents.base.backend import AgentRequest
-from server.client.mcp_session import upstream_link
-from server.client.mcp_session.http_wire import HttpWire, UpstreamSessionLost
+from server.client.mcp_session import session_link
+from server.client.mcp_session.http_wire import HttpWire, SessionGone
 from server.client.mcp_session.message_channel import GARBAGE_LINES, ChannelLink, open_channel
+from server.client.mcp_session.session_link import ServerNews
+from server.client.mcp_session.session_messages import METHOD_NOT_FOUND, ServerGone, ServerRefusal
 from server.client.mcp_session.streamable_http import HttpLink, head_of
-from server.client.mcp_session.upstream_link import UpstreamTells
-from server.client.mcp_session.upstream_messages import METHOD_NOT_FOUND, UpstreamGone, UpstreamRefusal
 from server.mcp.call_failures import BackendError
 
 CALLER = AgentRequest(subject="alice", call_id="1", can=frozenset({"elicitation"}))
@@ -47,7 +47,7 @@ class Upstream:
 
 @asynccontextmanager
 async def open_link(over: Stream, *, era: str) -> AsyncGenerator[ChannelLink]:
-    tells = UpstreamTells(lambda: None, lambda uri: None)
+    tells = ServerNews(lambda: None, lambda uri: None)
     with trio.fail_after(60):
         async with open_channel(
             stream(over),
@@ -70,7 +70,7 @@ def upstream(era: str, **capabilities: Any) -> Upstream:
 
 @ERAS
 async def test_what_is_followed_is_the_newest_so_many(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_link, "RESOURCES_FOLLOWED", 2)
+    monkeypatch.setattr(session_link, "RESOURCES_FOLLOWED", 2)
     over = Stream(upstream(era, **SUBSCRIBES))
     async with open_link(over, era=era) as link:
         for uri in ("a", "b", "a", "c"):
@@ -120,7 +120,7 @@ async def test_a_message_is_as_large_as_it_may_be(era: str, monkeypatch: pytest.
     async with open_link(over, era=era) as link:
         await link.request("echo", {"word": ""})
         size = len(json.dumps(over.said[-1], separators=(",", ":")))
-        monkeypatch.setattr(upstream_link, "MESSAGE_BYTES", size)
+        monkeypatch.setattr(session_link, "MESSAGE_BYTES", size)
         assert bytes(await link.request("echo", {"word": ""})) == b"{}"
         with pytest.raises(BackendError, match="more than can be passed on"):
             await link.request("echo", {"word": "x"})
@@ -155,9 +155,9 @@ async def test_so_many_lines_may_be_nonsense_and_no_more() -> None:
         assert bytes(await link.request("echo", {})) == b"{}"
         running = await link.begin("never", {}, CALLER)
         over.hear(b"nonsense")
-        with pytest.raises(UpstreamGone, match="no message of the protocol"):
+        with pytest.raises(ServerGone, match="no message of the protocol"):
             await link.follow(running, Caller())
-        with pytest.raises(UpstreamGone, match="no message of the protocol"):
+        with pytest.raises(ServerGone, match="no message of the protocol"):
             await link.request("echo", {})
         assert (link.ended.is_set(), link.busy) == (True, False)
 
@@ -194,7 +194,7 @@ async def over_http(
 ) -> AsyncGenerator[tuple[HttpLink, HttpWire]]:
     over = wire(*answers)
     async with trio.open_nursery() as nursery:
-        tells = UpstreamTells(lambda: None, lambda uri: None)
+        tells = ServerNews(lambda: None, lambda uri: None)
         link = HttpLink(over, tells, nursery, questions=frozenset(), name="test", log=Log().logger)
         link.agreement = link.agreement.__class__(version=MODERN, modern=modern, capabilities=capabilities)
         yield link, over
@@ -208,7 +208,7 @@ def result(number: int) -> Answer:
 async def test_over_http_what_is_followed_is_the_newest_so_many(
     modern: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream_link, "RESOURCES_FOLLOWED", 2)
+    monkeypatch.setattr(session_link, "RESOURCES_FOLLOWED", 2)
     answers = [result(number) for number in range(1, 5)]
     async with over_http(*answers, modern=modern, resources={"subscribe": True}) as (link, over):
         for uri in ("a", "b", "a", "c"):
@@ -227,7 +227,7 @@ async def test_over_http_a_message_is_as_large_as_it_may_be(
     async with over_http(result(1), result(2), modern=modern) as (link, over):
         await link.request("echo", {"word": ""})
         size = len(json.dumps(cast("Wire", over).said[-1], separators=(",", ":")))
-        monkeypatch.setattr(upstream_link, "MESSAGE_BYTES", size)
+        monkeypatch.setattr(session_link, "MESSAGE_BYTES", size)
         assert bytes(await link.request("echo", {"word": ""})) == b"{}"
         with pytest.raises(BackendError, match="more than can be passed on"):
             await link.request("echo", {"word": "x"})
@@ -246,7 +246,7 @@ class Forgetful(Wire):
         await trio.lowlevel.checkpoint()
         self.asked += 1
         if self.asked <= self._times:
-            raise UpstreamSessionLost
+            raise SessionGone
         return Raw(b"{}")
 
 
@@ -263,7 +263,7 @@ async def test_a_request_whose_session_was_lost_is_made_in_another_and_only_ther
 
         link._sessions.renew = renew  # pyright: ignore[reportPrivateUsage,reportAttributeAccessIssue]
         if times == 2:
-            with pytest.raises(UpstreamGone, match="does not know this session"):
+            with pytest.raises(ServerGone, match="does not know this session"):
                 await link.request("echo", {})
         else:
             assert bytes(await link.request("echo", {})) == b"{}"
@@ -282,7 +282,7 @@ async def test_over_http_a_level_is_set_where_less_is_told_than_is_wanted(knows:
             said_levels.append(params["level"])
             assert (more["call"].log_level, more["call"].can) == (None, frozenset())
             if not knows:
-                raise UpstreamRefusal(1, "no")
+                raise ServerRefusal(1, "no")
             return Raw(b"{}")
 
         link._sessions._wire = wire(*answers)  # pyright: ignore[reportPrivateUsage]

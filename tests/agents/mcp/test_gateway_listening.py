@@ -36,8 +36,8 @@ from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.http_answers import Take
 from server.client.mcp_session.http_sessions import HttpSession
 from server.client.mcp_session.http_wire import EVENTS, JSON, HttpWire
-from server.client.mcp_session.upstream_link import UpstreamTells
-from server.client.mcp_session.upstream_messages import UpstreamFailure
+from server.client.mcp_session.session_link import ServerNews
+from server.client.mcp_session.session_messages import ServerFailure
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ async def listening(answer: Mapping[str, Any], *, modern: bool) -> str:
     async with trio.open_nursery() as nursery:
         changes = http_changes.HttpChanges(
             cast("HttpWire", SimpleNamespace(stream=stream, problem=Wire().problem)),
-            UpstreamTells(nursery.cancel_scope.cancel, came.append),
+            ServerNews(nursery.cancel_scope.cancel, came.append),
             take=taker,
             number=lambda: 7,
             name="test",
@@ -288,7 +288,7 @@ async def test_an_endpoint_at_another_place_is_not_used() -> None:
 
 async def test_what_goes_wrong_before_the_event_is_raised_and_what_it_said_is_told() -> None:
     async def fails() -> bool:
-        raise UpstreamFailure("gone")
+        raise ServerFailure("gone")
 
     async def says() -> bool:
         return False
@@ -297,7 +297,7 @@ async def test_what_goes_wrong_before_the_event_is_raised_and_what_it_said_is_to
         await trio.sleep_forever()
         return False
 
-    with pytest.raises(UpstreamFailure):
+    with pytest.raises(ServerFailure):
         await http_changes.until(trio.Event(), fails)
     assert await http_changes.until(trio.Event(), says) is False
     happened = trio.Event()

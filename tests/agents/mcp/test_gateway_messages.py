@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from server.client.mcp_session import upstream_messages
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session import session_messages
+from server.client.mcp_session.session_messages import (
     EMPTY,
     GARBAGE,
     ID_CHARACTERS,
@@ -19,8 +19,8 @@ from server.client.mcp_session.upstream_messages import (
     SAID_CHARACTERS,
     Answered,
     Asked,
+    ServerRefusal,
     Told,
-    UpstreamRefusal,
     encode,
     log_of,
     members,
@@ -71,7 +71,7 @@ def test_an_answer_is_a_result_or_a_refusal() -> None:
     assert outcome(Answered(1, raw({"a": 1}), None)) == raw({"a": 1})
     assert outcome(Answered(1, None, None)) == EMPTY
     refusal = outcome(Answered(1, None, raw({"code": 7, "message": "no", "data": {"a": 1}})))
-    assert isinstance(refusal, UpstreamRefusal)
+    assert isinstance(refusal, ServerRefusal)
     assert (refusal.code, str(refusal), refusal.data) == (7, "no", {"a": 1})
 
 
@@ -134,10 +134,10 @@ def test_what_is_said_holds_mappings_and_nothing_that_is_no_json() -> None:
 @pytest.mark.parametrize(
     ("message", "said_so"),
     [
-        (upstream_messages.request_message(1, "m", {}), {"id": 1, "method": "m", "params": {}}),
-        (upstream_messages.notification_message("m", {}), {"method": "m", "params": {}}),
-        (upstream_messages.reply_message("q", {"a": 1}), {"id": "q", "result": {"a": 1}}),
-        (upstream_messages.refusal_message("q", 7, "no"), {"id": "q", "error": {"code": 7, "message": "no"}}),
+        (session_messages.request_message(1, "m", {}), {"id": 1, "method": "m", "params": {}}),
+        (session_messages.notification_message("m", {}), {"method": "m", "params": {}}),
+        (session_messages.reply_message("q", {"a": 1}), {"id": "q", "result": {"a": 1}}),
+        (session_messages.refusal_message("q", 7, "no"), {"id": "q", "error": {"code": 7, "message": "no"}}),
     ],
 )
 def test_what_is_said_is_json_rpc(message: bytes, said_so: Any) -> None:

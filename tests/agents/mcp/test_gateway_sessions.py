@@ -38,8 +38,8 @@ from server.agents.mcp import offer_lists
 from server.agents.mcp.upstream_credentials import AccountNeeded, StaticCredential
 from server.client.mcp_session import caller_links, http_sessions
 from server.client.mcp_session.caller_links import CallerLinks
+from server.client.mcp_session.session_link import Link, ServerNews
 from server.client.mcp_session.session_request import Credential, SessionRequest
-from server.client.mcp_session.upstream_link import Link, UpstreamTells
 from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_questions import Question
 from tests.agents.python.fake_agent import caller_of
@@ -414,7 +414,7 @@ class Opening:
         self.closed: list[Opened] = []
 
     @asynccontextmanager
-    async def link(self, _: UpstreamTells, __: SessionRequest) -> AsyncGenerator[Link]:
+    async def link(self, _: ServerNews, __: SessionRequest) -> AsyncGenerator[Link]:
         link = Opened()
         self.opened.append(link)
         try:

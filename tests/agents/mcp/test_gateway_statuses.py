@@ -21,7 +21,7 @@ from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.credential_wire import (
     MASKED_CHARACTERS,
     CredentialWire,
-    HttpUpstream,
+    HttpServerPlace,
     status_problem,
     without_credentials,
 )
@@ -31,22 +31,22 @@ from server.client.mcp_session.http_sse_2024 import ENDPOINT_CHARACTERS, SseStre
 from server.client.mcp_session.http_wire import (
     EVENTS,
     JSON,
+    CredentialRefused,
     HttpWire,
     NotReached,
-    UpstreamNotLetIn,
-    UpstreamSessionLost,
+    SessionGone,
 )
-from server.client.mcp_session.streamable_http import HttpLink
-from server.client.mcp_session.upstream_link import UpstreamTells
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.session_link import ServerNews
+from server.client.mcp_session.session_messages import (
     METHOD_NOT_FOUND,
     Answered,
     PaymentAsked,
-    UpstreamFailure,
-    UpstreamGone,
-    UpstreamRefusal,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
     read_message,
 )
+from server.client.mcp_session.streamable_http import HttpLink
 from server.lib.http_client.failures import BrokenOff, FetchFailed, NotConnected, TooManyConnections
 from server.mcp.call_failures import BackendError
 from server.payments.x402.payment_headers import NOTHING_YET, PAYMENT_SIGNATURE
@@ -75,7 +75,7 @@ async def answer_of(answer: Any, take: Any, go_on: Any = None, *, in_session: bo
 @asynccontextmanager
 async def link(*answers: Answer) -> AsyncGenerator[HttpLink]:
     async with trio.open_nursery() as nursery:
-        tells = UpstreamTells(lambda: None, lambda uri: None)
+        tells = ServerNews(lambda: None, lambda uri: None)
         yield HttpLink(wire(*answers), tells, nursery, questions=frozenset(), name="test", log=Log().logger)
 
 
@@ -83,7 +83,7 @@ async def outcome(work: Awaitable[object]) -> str:
     """Return what has come of it: the kind of the error, and what it says."""
     try:
         await work
-    except (BackendError, UpstreamRefusal, UpstreamSessionLost) as error:
+    except (BackendError, ServerRefusal, SessionGone) as error:
         return f"{type(error).__name__} {error}"
     return "done"
 
@@ -91,18 +91,18 @@ async def outcome(work: Awaitable[object]) -> str:
 @pytest.mark.parametrize(
     ("status", "kind", "word"),
     [
-        (300, UpstreamFailure, "redirects"),
-        (399, UpstreamFailure, "redirects"),
-        (400, UpstreamFailure, "status 400"),
-        (402, UpstreamFailure, "status 402"),
-        (403, UpstreamNotLetIn, "status 403"),
-        (404, UpstreamFailure, "status 404"),
-        (428, UpstreamFailure, "answered with status 428"),
-        (429, UpstreamFailure, "busy (status 429)"),
-        (430, UpstreamFailure, "answered with status 430"),
-        (502, UpstreamFailure, "answered with status 502"),
-        (503, UpstreamFailure, "busy (status 503)"),
-        (504, UpstreamFailure, "answered with status 504"),
+        (300, ServerFailure, "redirects"),
+        (399, ServerFailure, "redirects"),
+        (400, ServerFailure, "status 400"),
+        (402, ServerFailure, "status 402"),
+        (403, CredentialRefused, "status 403"),
+        (404, ServerFailure, "status 404"),
+        (428, ServerFailure, "answered with status 428"),
+        (429, ServerFailure, "busy (status 429)"),
+        (430, ServerFailure, "answered with status 430"),
+        (502, ServerFailure, "answered with status 502"),
+        (503, ServerFailure, "busy (status 503)"),
+        (504, ServerFailure, "answered with status 504"),
     ],
 )
 def test_each_status_says_what_is_wrong(status: int, kind: type[Exception], word: str) -> None:
@@ -116,21 +116,21 @@ def test_each_status_says_what_is_wrong(status: int, kind: type[Exception], word
     [
         (200, result({}), False, "done"),
         (299, result({}), True, "done"),
-        (300, result({}), False, "UpstreamFailure redirects"),
-        (300, REFUSED, False, "UpstreamRefusal no"),
-        (401, b"", False, "UpstreamFailure answered with status 401"),
+        (300, result({}), False, "ServerFailure redirects"),
+        (300, REFUSED, False, "ServerRefusal no"),
+        (401, b"", False, "ServerFailure answered with status 401"),
         (402, REFUSED, True, "PaymentAsked"),
-        (403, b"", False, "UpstreamNotLetIn"),
-        (403, REFUSED, True, "UpstreamRefusal no"),
-        (404, b"", False, "UpstreamFailure answered with status 404"),
-        (404, REFUSED, False, "UpstreamRefusal no"),
-        (404, b"", True, "UpstreamSessionLost"),
-        (404, REFUSED, True, "UpstreamRefusal no"),
-        (404, REFUSED.replace(b"-32601", b"-32001"), True, "UpstreamSessionLost"),
-        (405, b"", True, "UpstreamFailure answered with status 405"),
-        (400, b"[]", True, "UpstreamFailure answered with status 400"),
-        (400, result({}), True, "UpstreamFailure answered with status 400"),
-        (400, b"{", True, "UpstreamFailure answered with status 400"),
+        (403, b"", False, "CredentialRefused"),
+        (403, REFUSED, True, "ServerRefusal no"),
+        (404, b"", False, "ServerFailure answered with status 404"),
+        (404, REFUSED, False, "ServerRefusal no"),
+        (404, b"", True, "SessionGone"),
+        (404, REFUSED, True, "ServerRefusal no"),
+        (404, REFUSED.replace(b"-32601", b"-32001"), True, "SessionGone"),
+        (405, b"", True, "ServerFailure answered with status 405"),
+        (400, b"[]", True, "ServerFailure answered with status 400"),
+        (400, result({}), True, "ServerFailure answered with status 400"),
+        (400, b"{", True, "ServerFailure answered with status 400"),
     ],
 )
 async def test_an_answer_is_that_of_a_good_status_and_of_a_bad_one_what_its_body_says(
@@ -152,21 +152,21 @@ async def test_who_wants_to_be_paid_says_so_in_headers_and_body() -> None:
     [
         (Answer(200, result(DISCOVERED)), "done"),
         (Answer(299, result(DISCOVERED)), "done"),
-        (Answer(200, REFUSED), "NotAnUpstream does not speak the stateless"),
-        (Answer(200, b"hello"), "NotAnUpstream does not speak the stateless"),
-        (Answer(300, result(DISCOVERED)), "NotAnUpstream does not speak the stateless"),
-        (Answer(402), "NotAnUpstream does not speak the stateless"),
-        (Answer(403), "UpstreamNotLetIn"),
-        (Answer(404), "NotAnUpstream does not speak the stateless"),
+        (Answer(200, REFUSED), "NoMcpServer does not speak the stateless"),
+        (Answer(200, b"hello"), "NoMcpServer does not speak the stateless"),
+        (Answer(300, result(DISCOVERED)), "NoMcpServer does not speak the stateless"),
+        (Answer(402), "NoMcpServer does not speak the stateless"),
+        (Answer(403), "CredentialRefused"),
+        (Answer(404), "NoMcpServer does not speak the stateless"),
         (Answer(404, REFUSED), "done"),
-        (Answer(403, REFUSED), "UpstreamNotLetIn"),
-        (Answer(405, REFUSED), "NotAnUpstream does not speak the stateless"),
-        (Answer(428), "NotAnUpstream does not speak the stateless"),
-        (Answer(429), "UpstreamFailure is busy"),
-        (Answer(430), "NotAnUpstream does not speak the stateless"),
-        (Answer(499), "NotAnUpstream does not speak the stateless"),
-        (Answer(500), "UpstreamFailure answered with status 500"),
-        (Answer(503), "UpstreamFailure is busy"),
+        (Answer(403, REFUSED), "CredentialRefused"),
+        (Answer(405, REFUSED), "NoMcpServer does not speak the stateless"),
+        (Answer(428), "NoMcpServer does not speak the stateless"),
+        (Answer(429), "ServerFailure is busy"),
+        (Answer(430), "NoMcpServer does not speak the stateless"),
+        (Answer(499), "NoMcpServer does not speak the stateless"),
+        (Answer(500), "ServerFailure answered with status 500"),
+        (Answer(503), "ServerFailure is busy"),
     ],
     ids=lambda value: str(value.status) if isinstance(value, Answer) else None,
 )
@@ -177,7 +177,7 @@ async def test_which_era_an_upstream_is_of_is_told_by_how_it_answers(answer: Ans
 
 def greeting(over: HttpWire) -> Greet[Agreement]:
     """Return how a link over this wire begins a session."""
-    tells = UpstreamTells(lambda: None, lambda uri: None)
+    tells = ServerNews(lambda: None, lambda uri: None)
     link = HttpLink(over, tells, None, questions=frozenset(), name="test", log=Log().logger)
     return link._greet  # pyright: ignore[reportPrivateUsage]
 
@@ -191,15 +191,15 @@ def sessions(*answers: Answer) -> tuple[HttpWire, HttpSessions]:
     ("status", "body", "comes"),
     [
         (299, result(INITIALIZED), "done"),
-        (200, b"hello", "NotAnUpstream answers with status 200 and no result"),
-        (300, b"", "UpstreamFailure redirects"),
-        (300, REFUSED, "NotAnUpstream refused to begin: no"),
-        (401, b"", "UpstreamFailure answered with status 401"),
-        *[(status, b"", "NotAnUpstream has no MCP endpoint") for status in (400, 404, 405, 406)],
-        (399, b"", "UpstreamFailure redirects"),
-        (403, b"", "UpstreamNotLetIn"),
-        (407, b"", "UpstreamFailure answered with status 407"),
-        (500, b"", "UpstreamFailure answered with status 500"),
+        (200, b"hello", "NoMcpServer answers with status 200 and no result"),
+        (300, b"", "ServerFailure redirects"),
+        (300, REFUSED, "NoMcpServer refused to begin: no"),
+        (401, b"", "ServerFailure answered with status 401"),
+        *[(status, b"", "NoMcpServer has no MCP endpoint") for status in (400, 404, 405, 406)],
+        (399, b"", "ServerFailure redirects"),
+        (403, b"", "CredentialRefused"),
+        (407, b"", "ServerFailure answered with status 407"),
+        (500, b"", "ServerFailure answered with status 500"),
     ],
 )
 async def test_a_session_is_begun_with_a_good_status(status: int, body: bytes, comes: str) -> None:
@@ -209,7 +209,7 @@ async def test_a_session_is_begun_with_a_good_status(status: int, body: bytes, c
 
 
 @pytest.mark.parametrize(
-    ("status", "comes"), [(202, "done"), (299, "done"), (300, "UpstreamFailure redirects")]
+    ("status", "comes"), [(202, "done"), (299, "done"), (300, "ServerFailure redirects")]
 )
 async def test_a_session_whose_beginning_is_not_taken_is_ended(status: int, comes: str) -> None:
     over, found = sessions(Answer(200, result(INITIALIZED), mcp_session_id="s"), Answer(status))
@@ -243,9 +243,9 @@ def event(data: bytes, last_id: str = "") -> bytes:
 @pytest.mark.parametrize(
     ("heard", "comes"),
     [
-        (result({}, 7) + b"", "UpstreamGone"),
-        (b'{"id":null,"result":{}}', "UpstreamGone"),
-        (b'{"id":null,"error":{"code":1,"message":"no"}}', "UpstreamRefusal no"),
+        (result({}, 7) + b"", "ServerGone"),
+        (b'{"id":null,"result":{}}', "ServerGone"),
+        (b'{"id":null,"error":{"code":1,"message":"no"}}', "ServerRefusal no"),
         (result({}), "done"),
     ],
 )
@@ -261,8 +261,8 @@ async def test_on_a_stream_an_answer_is_that_to_the_request_or_an_error_to_nobod
     [
         (200, EVENTS, "done"),
         (299, EVENTS, "done"),
-        (300, EVENTS, "UpstreamGone"),
-        (200, JSON, "UpstreamGone"),
+        (300, EVENTS, "ServerGone"),
+        (200, JSON, "ServerGone"),
     ],
 )
 async def test_the_rest_of_a_stream_comes_with_a_good_status(
@@ -281,7 +281,7 @@ async def test_the_rest_of_a_stream_comes_with_a_good_status(
 
 
 @pytest.mark.parametrize(
-    ("busy", "comes"), [(RESUME_TRIES - 1, "done"), (RESUME_TRIES, "UpstreamFailure is busy")]
+    ("busy", "comes"), [(RESUME_TRIES - 1, "done"), (RESUME_TRIES, "ServerFailure is busy")]
 )
 async def test_the_rest_of_a_stream_is_asked_for_again_while_its_server_is_busy(
     busy: int, comes: str, autojump_clock: object
@@ -322,7 +322,7 @@ async def test_a_stream_that_says_no_usable_id_is_not_come_back_to(last_id: str)
     def go_on(lines: bytes) -> Any:
         raise AssertionError(lines)
 
-    assert (await outcome(answer_of(first, take, go_on))).startswith("UpstreamGone")
+    assert (await outcome(answer_of(first, take, go_on))).startswith("ServerGone")
 
 
 async def test_a_stream_is_come_back_to_so_often(autojump_clock: object) -> None:
@@ -333,7 +333,7 @@ async def test_a_stream_is_come_back_to_so_often(autojump_clock: object) -> None
         return wire(Answer(200, event(b"{}"), EVENTS)).stream(None, b"", None)
 
     first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
-    assert (await outcome(answer_of(first, take, go_on))).startswith("UpstreamGone")
+    assert (await outcome(answer_of(first, take, go_on))).startswith("ServerGone")
     assert asked == [b"Last-Event-ID: e-1\r\n"] * RESUMED_AT_MOST
 
 
@@ -358,27 +358,27 @@ async def test_a_stream_is_come_back_to_when_it_said_within_bounds(
 @pytest.mark.parametrize(
     ("get", "post", "comes"),
     [
-        (Answer(299, b"event: endpoint\ndata: /m\n\n", EVENTS), Answer(299), "UpstreamGone ended the stream"),
-        (Answer(299, b"event: endpoint\ndata: /m\n\n", EVENTS), Answer(300), "UpstreamFailure redirects"),
+        (Answer(299, b"event: endpoint\ndata: /m\n\n", EVENTS), Answer(299), "ServerGone ended the stream"),
+        (Answer(299, b"event: endpoint\ndata: /m\n\n", EVENTS), Answer(300), "ServerFailure redirects"),
         (
             Answer(300, b"event: endpoint\ndata: /m\n\n", EVENTS),
             Answer(202),
-            "NotAnUpstream has no MCP endpoint",
+            "NoMcpServer has no MCP endpoint",
         ),
         (
             Answer(200, b"event: endpoint\ndata: /m\n\n", JSON),
             Answer(202),
-            "NotAnUpstream has no MCP endpoint",
+            "NoMcpServer has no MCP endpoint",
         ),
         (
             Answer(200, b"event: endpoint\ndata: " + b"m" * ENDPOINT_CHARACTERS + b"\n\n", EVENTS),
             Answer(300),
-            "UpstreamFailure redirects",
+            "ServerFailure redirects",
         ),
         (
             Answer(200, b"event: endpoint\ndata: m" + b"m" * ENDPOINT_CHARACTERS + b"\n\n", EVENTS),
             Answer(202),
-            "NotAnUpstream names an address",
+            "NoMcpServer names an address",
         ),
     ],
 )
@@ -396,7 +396,7 @@ async def test_the_transport_of_2024_ends_with_either_of_its_halves(
 def test_what_was_shown_is_not_repeated_unless_it_is_but_a_word(length: int) -> None:
     credential = "c" * length
     data = {"shown": f"<{credential}>"}
-    refusal = without_credentials(UpstreamRefusal(7, f"not {credential}!", data), [f"Bearer {credential}"])
+    refusal = without_credentials(ServerRefusal(7, f"not {credential}!", data), [f"Bearer {credential}"])
     masked = length >= MASKED_CHARACTERS
     assert refusal.code == 7
     assert str(refusal) == ("not ***!" if masked else f"not {credential}!")
@@ -404,13 +404,13 @@ def test_what_was_shown_is_not_repeated_unless_it_is_but_a_word(length: int) -> 
 
 
 def test_the_whole_of_what_was_shown_is_masked_before_its_end() -> None:
-    refusal = UpstreamRefusal(7, "Bearer 12345678, 12345678", {"other": 1})
+    refusal = ServerRefusal(7, "Bearer 12345678, 12345678", {"other": 1})
     found = without_credentials(refusal, ["Bearer 12345678", "second-credential"])
     assert (str(found), found.data) == ("***, ***", {"other": 1})
 
 
 def reached(url: str, ca_file: str = "") -> CredentialWire:
-    where = HttpUpstream(url=url, connections=1, ca_file=ca_file)
+    where = HttpServerPlace(url=url, connections=1, ca_file=ca_file)
     return CredentialWire(where, StaticCredential({}), Log().logger, "test")
 
 
@@ -470,7 +470,10 @@ async def test_what_lasts_has_connections_of_its_own_and_all_are_closed(
         credential_wire, "Fetcher", lambda url, *, connections, ca_file: Connections(made, connections)
     )
     over = CredentialWire(
-        HttpUpstream(url="https://a.example/mcp", connections=7), StaticCredential({}), Log().logger, "test"
+        HttpServerPlace(url="https://a.example/mcp", connections=7),
+        StaticCredential({}),
+        Log().logger,
+        "test",
     )
     calls, streams = made
     for message in (None, b"{}"):
@@ -492,11 +495,11 @@ async def test_what_lasts_has_connections_of_its_own_and_all_are_closed(
     [
         (NotConnected("is away"), NotReached, False),
         (TooManyConnections("is away"), NotReached, True),
-        (FetchFailed("is away"), UpstreamGone, None),
+        (FetchFailed("is away"), ServerGone, None),
     ],
 )
 async def test_where_no_answer_comes_it_is_known_whether_anything_was_sent(
-    error: Exception, kind: type[UpstreamGone], busy: bool | None, monkeypatch: pytest.MonkeyPatch
+    error: Exception, kind: type[ServerGone], busy: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Away(Connections):
         @asynccontextmanager
@@ -561,7 +564,7 @@ async def test_who_pays_with_a_request_does_not_say_besides_that_they_could(
         return dict(shown)
 
     monkeypatch.setattr(credential, "headers", headers_of, raising=False)
-    where = HttpUpstream(url="https://a.example/mcp", connections=1)
+    where = HttpServerPlace(url="https://a.example/mcp", connections=1)
     over = CredentialWire(where, credential, Log().logger, "test")
     for _ in range(2):
         await over.ask(b"{}", headers, CALLER, lambda _: trio.lowlevel.checkpoint())

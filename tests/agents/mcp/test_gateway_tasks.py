@@ -22,7 +22,7 @@ from upstreams import (
 )
 
 from server.agents.mcp import upstream_agent
-from server.client.mcp_session import upstream_tasks
+from server.client.mcp_session import followed_tasks
 from server.mcp.call_failures import BackendError, Paused
 from server.mcp.call_outlet import Progress
 
@@ -35,9 +35,9 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_tasks, "SHORTEST_POLL_SECONDS", 0.005)
+    monkeypatch.setattr(followed_tasks, "SHORTEST_POLL_SECONDS", 0.005)
     monkeypatch.setattr(upstream_agent, "LET_GO_SECONDS", 0.01)
-    monkeypatch.setattr(upstream_tasks, "AWAY_SECONDS", 0.01)
+    monkeypatch.setattr(followed_tasks, "AWAY_SECONDS", 0.01)
 
 
 def state(status: str, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A request of ours that runs at an upstream: what is heard of it waits here for the task that follows it.
+"""A request of ours that runs at a server: what is heard of it waits here for the task that follows it.
 
 A reader of the wire never waits for a caller: each request has a queue of its own, and one that nobody empties loses its
 oldest progress. Questions and the end are never lost; one that asks more than anybody could answer is ended.
@@ -14,8 +14,8 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from server.client.mcp_session.session_messages import NOTHING, ServerRefusal
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_messages import NOTHING, UpstreamRefusal
 from server.mcp.call_failures import BackendError, CannotAsk
 from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
@@ -24,13 +24,13 @@ NEWS_WAITING: Final = 64
 NEWS_BYTES: Final = 1024 * 1024
 QUESTIONS_OPEN: Final = 16
 
-Outcome: TypeAlias = Raw | UpstreamRefusal | BackendError
+Outcome: TypeAlias = Raw | ServerRefusal | BackendError
 
 
-class UpstreamQuestion(msgspec.Struct, frozen=True):
-    """Something that the upstream asks our caller's client."""
+class HandshakeQuestion(msgspec.Struct, frozen=True):
+    """Something that the server asks our caller's client."""
 
-    id: int | str  # the upstream's
+    id: int | str  # the server's
     key: str  # ours: the same whenever it is put again
     question: Question
 
@@ -39,10 +39,10 @@ class _Ended(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-CallNews: TypeAlias = Progress | LogMessage | UpstreamQuestion | _Ended
+CallNews: TypeAlias = Progress | LogMessage | HandshakeQuestion | _Ended
 
 
-class UpstreamCall:
+class SentRequest:
     """`next` is for one task at a time; the others never wait."""
 
     __slots__ = (
@@ -80,7 +80,7 @@ class UpstreamCall:
         self.headers = headers
         self.tasks = tasks
         self.outcome: Outcome | None = None
-        self.open: dict[int | str, UpstreamQuestion] = {}  # not answered yet
+        self.open: dict[int | str, HandshakeQuestion] = {}  # not answered yet
         self.refused: CannotAsk | None = None  # it wanted to ask, and nobody could be
         self._asked = 0
         self._news: deque[CallNews] = deque()
@@ -110,14 +110,14 @@ class UpstreamCall:
         if self.outcome is not None or len(self.open) >= QUESTIONS_OPEN or request_id in self.open:
             return False
         self._asked += 1
-        asked = UpstreamQuestion(request_id, f"upstream-{self._asked}", question)
+        asked = HandshakeQuestion(request_id, f"upstream-{self._asked}", question)
         self.open[request_id] = asked
         self._add(asked, 0)
         return True
 
-    def questions(self) -> list[UpstreamQuestion]:
+    def questions(self) -> list[HandshakeQuestion]:
         """Take the questions that nobody was given yet."""
-        found = [event for event in self._news if isinstance(event, UpstreamQuestion)]
+        found = [event for event in self._news if isinstance(event, HandshakeQuestion)]
         for asked in found:
             place = self._news.index(asked)
             del self._news[place]
@@ -126,13 +126,13 @@ class UpstreamCall:
 
     def put_again(self) -> None:
         """Put the open questions once more to a caller who has come back."""
-        waiting = {each.id for each in self._news if isinstance(each, UpstreamQuestion)}
+        waiting = {each.id for each in self._news if isinstance(each, HandshakeQuestion)}
         for asked in self.open.values():
             if asked.id not in waiting:
                 self._add(asked, 0)
 
     def withdrawn(self, request_id: int | str) -> None:
-        """Drop a question: the upstream does not wait for the answer any longer."""
+        """Drop a question: the server does not wait for the answer any longer."""
         self.open.pop(request_id, None)
 
     def end(self, outcome: Outcome) -> None:
@@ -158,7 +158,7 @@ class UpstreamCall:
 
     def result(self, ended: _Ended) -> Raw:
         """Return the result. Raises what it ended with; where that was an error after nobody could be asked, what would have to be offered."""
-        if isinstance(ended.outcome, UpstreamRefusal) and self.refused is not None:
+        if isinstance(ended.outcome, ServerRefusal) and self.refused is not None:
             raise self.refused
         if isinstance(ended.outcome, Exception):
             raise ended.outcome

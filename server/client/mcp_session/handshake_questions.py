@@ -1,4 +1,4 @@
-"""The questions of an upstream of the handshake era, in the words of our own questions."""
+"""The questions of a server of the handshake era, in the words of our own questions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from server.client.mcp_session.upstream_messages import members
+from server.client.mcp_session.session_messages import members
 from server.mcp.call_questions import ABILITIES, Question, QuestionMethod
 
 _METHODS: Final[Mapping[str, tuple[QuestionMethod, str]]] = {
@@ -15,7 +15,7 @@ _METHODS: Final[Mapping[str, tuple[QuestionMethod, str]]] = {
     "sampling/createMessage": ("sampling/createMessage", "sampling"),
     "roots/list": ("roots/list", "roots"),
 }
-# Of the upstream's dealings with us: nothing that our own client would be told.
+# Of the server's dealings with us: nothing that our own client would be told.
 _OURS: Final = frozenset({"_meta", "task", "elicitationId"})
 
 

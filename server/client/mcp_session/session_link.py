@@ -1,4 +1,4 @@
-"""The connection with one upstream, whatever the wire: what it can be asked to do, and who is told what it says unasked."""
+"""The connection with one server, whatever the wire: what it can be asked to do, and who is told what it says unasked."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from msgspec import Raw
 
 from server.client.mcp_session.agreement import Agreement, handshake_params, modern_params
 from server.client.mcp_session.following import follow
-from server.client.mcp_session.incoming_messages import UNHEARD, IncomingMessages, UpstreamTells
+from server.client.mcp_session.handshake_questions import abilities_for
+from server.client.mcp_session.incoming_messages import UNHEARD, IncomingMessages, ServerNews
+from server.client.mcp_session.sent_requests import SentRequest
+from server.client.mcp_session.session_messages import MESSAGE_BYTES, NOTHING, request_message
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_calls import UpstreamCall
-from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, NOTHING, request_message
-from server.client.mcp_session.upstream_questions import abilities_for
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
@@ -24,19 +24,19 @@ from server.mcp.call_outlet import Outlet
 if TYPE_CHECKING:
     from server.mcp.messages import Resource
 
-__all__ = ["NO_HEADERS", "UNHEARD", "Link", "ReadResources", "UpstreamTells"]
+__all__ = ["NO_HEADERS", "UNHEARD", "Link", "ReadResources", "ServerNews"]
 
 RESOURCES_FOLLOWED: Final = 256
 NO_HEADERS: Final[Mapping[str, str]] = NOTHING
 
 
 class Link(ABC):
-    """The connection, and what is agreed on, until it has `ended`. Requests raise `UpstreamRefusal` for an error that the server answers
+    """The connection, and what is agreed on, until it has `ended`. Requests raise `ServerRefusal` for an error that the server answers
     with, `BackendError` where no answer came, and whatever comes out of the outlet."""
 
     def __init__(
         self,
-        tells: UpstreamTells,
+        tells: ServerNews,
         *,
         questions: frozenset[str],
         in_session: frozenset[str] | None,
@@ -55,7 +55,7 @@ class Link(ABC):
         self._name = name
         self._log = log
         self._numbers = itertools.count(1)
-        self._running: dict[int, UpstreamCall] = {}
+        self._running: dict[int, SentRequest] = {}
         self._hearing = IncomingMessages(self._running, tells, questions=self._in_session, name=name, log=log)
         self._followed: dict[str, None] = {}
 
@@ -66,7 +66,7 @@ class Link(ABC):
 
     @abstractmethod
     async def agree(self, era: str) -> None:
-        """Settle the era. Raises `BackendError`, and `UpstreamRefusal`."""
+        """Settle the era. Raises `BackendError`, and `ServerRefusal`."""
 
     @abstractmethod
     async def end(self) -> None:
@@ -98,17 +98,17 @@ class Link(ABC):
         *,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
-    ) -> UpstreamCall:
+    ) -> SentRequest:
         """Begin a request that goes on while nobody follows it, until it is given up."""
         running = self._start(call, method, params, headers, tasks)
         await self._begin(running)
         return running
 
-    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw:
+    async def follow(self, running: SentRequest, outlet: Outlet) -> Raw:
         return await follow(running, outlet, self._reply)
 
     @abstractmethod
-    async def give_up(self, running: UpstreamCall) -> None:
+    async def give_up(self, running: SentRequest) -> None:
         """Give up a request whose answer nobody wants. This takes a second at most, and cannot be cancelled."""
 
     @abstractmethod
@@ -131,15 +131,15 @@ class Link(ABC):
             await self.request("resources/subscribe", {"uri": uri})
 
     @abstractmethod
-    async def _answer(self, running: UpstreamCall, outlet: Outlet | None) -> Raw:
+    async def _answer(self, running: SentRequest, outlet: Outlet | None) -> Raw:
         """Send a request, and return its answer."""
 
     @abstractmethod
-    async def _begin(self, running: UpstreamCall) -> None:
+    async def _begin(self, running: SentRequest) -> None:
         """Send a request whose answer is followed, or have it sent."""
 
     @abstractmethod
-    async def _reply(self, running: UpstreamCall, message: bytes) -> None:
+    async def _reply(self, running: SentRequest, message: bytes) -> None:
         """Answer a question that belongs to this request."""
 
     @abstractmethod
@@ -153,12 +153,12 @@ class Link(ABC):
         params: Mapping[str, Any] = NOTHING,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
-    ) -> UpstreamCall:
-        running = UpstreamCall(next(self._numbers), call, method, params, headers, tasks)
+    ) -> SentRequest:
+        running = SentRequest(next(self._numbers), call, method, params, headers, tasks)
         self._running[running.number] = running
         return running
 
-    def _message_of(self, running: UpstreamCall) -> bytes:
+    def _message_of(self, running: SentRequest) -> bytes:
         """Write a request in the way of the era. Raises `BackendError` for one that is too large."""
         number, call = running.number, running.call
         token = number if call is not None and call.wants_progress else None

@@ -1,4 +1,4 @@
-"""Messages to and from an upstream, as JSON-RPC: what we say, and what is heard, taken as a stranger's.
+"""Messages to and from a server, as JSON-RPC: what we say, and what is heard, taken as a stranger's.
 
 Params and results stay raw until whoever knows their method reads them. Not here: which era is spoken (agreement.py), and by
 which wire (message_channel.py, streamable_http.py). Spec: basic/index (2026-07-28).
@@ -19,7 +19,7 @@ from server.mcp.call_outlet import LogLevel, LogMessage, Progress
 
 # The largest message that is taken: what our own callers would be sent is bounded by what they can read, and a model reads far less.
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
-SAID_CHARACTERS: Final = 2000  # of what an upstream says about a failure
+SAID_CHARACTERS: Final = 2000  # of what a server says about a failure
 ID_CHARACTERS: Final = 256
 PROGRESS_CHARACTERS: Final = 4000
 
@@ -34,8 +34,8 @@ UNPAID: Final = "wants to be paid for this, and was not"  # for callers
 _TOO_LONG: Final = "…"
 
 
-class UpstreamRefusal(Exception):
-    """The upstream answered with a JSON-RPC error. The text is its own: cut, printable, and without our credentials. `raw` is the error
+class ServerRefusal(Exception):
+    """The server answered with a JSON-RPC error. The text is its own: cut, printable, and without our credentials. `raw` is the error
     as it came, for whoever only carries it."""
 
     def __init__(
@@ -47,27 +47,27 @@ class UpstreamRefusal(Exception):
         self.raw = raw
 
 
-class UpstreamFailure(BackendError):
-    """The text continues a sentence about the upstream, for callers; `more` is for its owner alone."""
+class ServerFailure(BackendError):
+    """The text continues a sentence about the server, for callers; `more` is for its owner alone."""
 
     def __init__(self, text: str, *, more: str = "") -> None:
         super().__init__(text)
         self.more = more
 
 
-class UpstreamGone(UpstreamFailure, Unanswered):
+class ServerGone(ServerFailure, Unanswered):
     """A connection that is gone, or was not there long enough to hear the answer."""
 
 
-class UpstreamAway(UpstreamGone):
+class ServerAway(ServerGone):
     """A connection that is not there, so that nothing was sent."""
 
 
-class NotAnUpstream(UpstreamFailure):
+class NoMcpServer(ServerFailure):
     """Whatever answers there does not speak MCP, or no version of it that is known here."""
 
 
-class PaymentAsked(UpstreamFailure):
+class PaymentAsked(ServerFailure):
     """Over HTTP, with its status for that. `header` has what came; the body may ask in words of its own."""
 
     def __init__(self, header: Callable[[bytes], str], body: bytes, *, more: str) -> None:
@@ -80,7 +80,7 @@ class PaymentAsked(UpstreamFailure):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request of the upstream's own, in the handshake era."""
+    """A request of the server's own, in the handshake era."""
 
     id: int | str
     method: str
@@ -212,21 +212,21 @@ def read_message(body: bytes) -> HeardMessage:
     return GARBAGE if number is None else Asked(number, method, params)
 
 
-def outcome(answered: Answered) -> Raw | UpstreamRefusal:
+def outcome(answered: Answered) -> Raw | ServerRefusal:
     if answered.error is None:
         return answered.result or EMPTY
     return refusal_of(answered.error)
 
 
-def refusal_of(error: Raw) -> UpstreamRefusal:
+def refusal_of(error: Raw) -> ServerRefusal:
     try:
         read = _decode_error(error)
     except (ValueError, RecursionError):
-        return UpstreamRefusal(INTERNAL_ERROR, "it answered with an error that says nothing")
+        return ServerRefusal(INTERNAL_ERROR, "it answered with an error that says nothing")
     code = read.code if isinstance(read.code, int) and not isinstance(read.code, bool) else INTERNAL_ERROR
     given: object = read.data
     data = cast("Mapping[str, Any]", given) if isinstance(given, dict) else None
-    return UpstreamRefusal(code, said(read.message) or "it gave no reason", data, raw=error)
+    return ServerRefusal(code, said(read.message) or "it gave no reason", data, raw=error)
 
 
 def progress_of(params: Raw) -> tuple[Any, Progress] | None:

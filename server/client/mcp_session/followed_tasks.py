@@ -1,7 +1,7 @@
-"""A call that became a task at an upstream, followed to its end: by asking how it stands, in both forms that tasks have.
+"""A call that became a task at a server, followed to its end: by asking how it stands, in both forms that tasks have.
 
 Its id is a checkpoint, so that ours goes on with it: when its caller's client comes back, and as a task of ours after a restart. An
-upstream that is away for a while is waited for. Spec: ext-tasks (2026-07-28), basic/utilities/tasks (2025-11-25).
+server that is away for a while is waited for. Spec: ext-tasks (2026-07-28), basic/utilities/tasks (2025-11-25).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.streamable_http import name_header
-from server.client.mcp_session.upstream_link import Link
-from server.client.mcp_session.upstream_messages import (
+from server.client.mcp_session.handshake_questions import question_of
+from server.client.mcp_session.session_link import Link
+from server.client.mcp_session.session_messages import (
     EMPTY,
-    UpstreamFailure,
-    UpstreamGone,
+    ServerFailure,
+    ServerGone,
     members,
     refusal_of,
     said,
 )
-from server.client.mcp_session.upstream_questions import question_of
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.streamable_http import name_header
 from server.mcp.call_outlet import Outlet, PassingOutlet, Progress
 from server.mcp.call_questions import Question
 
@@ -37,7 +37,7 @@ POLL_SECONDS: Final = 1.0
 SHORTEST_POLL_SECONDS: Final = 0.1
 LONGEST_POLL_SECONDS: Final = 30.0
 AWAY_SECONDS: Final = 5.0
-# An upstream that stays away this long has forgotten its tasks, or will not come back.
+# A server that stays away this long has forgotten its tasks, or will not come back.
 AWAY_AT_MOST_SECONDS: Final = 15 * 60.0
 
 OpenLink: TypeAlias = Callable[[], AbstractAsyncContextManager[Link]]
@@ -45,7 +45,7 @@ OpenLink: TypeAlias = Callable[[], AbstractAsyncContextManager[Link]]
 Wait: TypeAlias = Callable[[Link, Mapping[str, Any], Outlet], Awaitable[Raw]]
 
 
-class TaskCancelled(UpstreamFailure):
+class TaskCancelled(ServerFailure):
     """A task that was cancelled there, perhaps with a reason."""
 
     def __init__(self, why: str | None) -> None:
@@ -86,7 +86,7 @@ def created(raw: Raw, *, modern: bool) -> str | None:
     if not modern and task_id is None:
         return None
     if not isinstance(task_id, str) or not 0 < len(task_id) <= ID_CHARACTERS:
-        raise UpstreamFailure("began a task that has no id")
+        raise ServerFailure("began a task that has no id")
     return task_id
 
 
@@ -110,7 +110,7 @@ async def follow_task(
     *,
     soon: bool = False,
 ) -> Raw:
-    """Return the result. `soon`: somebody watches, so ask soon at first. Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
+    """Return the result. `soon`: somebody watches, so ask soon at first. Raises `ServerRefusal`, `BackendError`, and whatever `outlet` raises."""
     # How it stands is asked as this caller, and for nobody to be told or asked meanwhile.
     quiet = call.quiet()
     line = TaskLine(outlet, task_id)
@@ -131,7 +131,7 @@ async def follow_task(
                 if not modern and state.status in ("input_required", "completed", "failed"):
                     return await wait(link, params, line)
             away_since = None
-        except UpstreamGone:
+        except ServerGone:
             now = trio.current_time()
             away_since = now if away_since is None else away_since
             if now - away_since > AWAY_AT_MOST_SECONDS:
@@ -160,7 +160,7 @@ async def follow_task(
             case "working":
                 pass
             case _:
-                raise UpstreamFailure("does not say how its task stands")
+                raise ServerFailure("does not say how its task stands")
         if state.status_message and state.status_message != told and call.wants_progress:
             told = state.status_message
             steps += 1
@@ -183,13 +183,13 @@ async def cancel_task(task_id: str, call: SessionRequest, open_link: OpenLink) -
 
 
 async def _answers(asked: Mapping[str, Any], outlet: Outlet) -> Mapping[str, Any]:
-    """Ask, and return the answers by the upstream's keys: they name the same question for as long as the task lives, and so do ours."""
+    """Ask, and return the answers by the server's keys: they name the same question for as long as the task lives, and so do ours."""
     named: dict[str, tuple[str, Question]] = {}
     for key, each in asked.items():
         given = _object(each)
         question = question_of(str(given.get("method")), _object(given.get("params")))
         if question is None:
-            raise UpstreamFailure("asks what no client can be asked")
+            raise ServerFailure("asks what no client can be asked")
         named[f"task-{key}"[:KEY_CHARACTERS]] = (key, question)
     await outlet.checkpoint({})
     answers = await outlet.ask({ours: question for ours, (_, question) in named.items()})
@@ -204,7 +204,7 @@ def _read(raw: Raw) -> _State:
     try:
         return _decode_state(raw)
     except (ValueError, RecursionError):
-        raise UpstreamFailure("does not say how its task stands") from None
+        raise ServerFailure("does not say how its task stands") from None
 
 
 def _pause(state: _State) -> float:
