@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -347,8 +346,9 @@ POSTGRES: Final = StoreEngine(
     out_of_reach=_out_of_reach,
     only_reading=None,
     watch=_watch,
-    foresee=PostgresConnection.foresee,
-    foresee_for_all=partial(PostgresConnection.foresee, lasting=True),
-    later=PostgresConnection.later,
-    one_row_later=PostgresConnection.one_row_later,
+    # Asked of the connection itself, which may be one that stands for another.
+    foresee=lambda connection, sql, parameters: connection.foresee(sql, parameters),
+    foresee_for_all=lambda connection, sql, parameters: connection.foresee(sql, parameters, lasting=True),
+    later=lambda connection, sql, parameters: connection.later(sql, parameters),
+    one_row_later=lambda connection, sql, parameters: connection.one_row_later(sql, parameters),
 )
