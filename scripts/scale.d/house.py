@@ -17,7 +17,7 @@ from targets import Running, Target, free_port, ostiary_source, running, seal_da
 
 from server.calls.servers.agent_factory import Subkey
 from server.calls.servers.server_opening import subkeys
-from server.cluster.postgres.placeholders import numbered
+from server.cluster.postgres.postgres_transaction import numbered
 from server.store import meta_rows
 from server.store.data_directory import DataDirectory
 from server.store.keyfile import open_key
