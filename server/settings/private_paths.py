@@ -40,7 +40,7 @@ def kept_out_paths(resolved: Resolved) -> KeptPaths:
 def _closed_paths(resolved: Resolved) -> set[Path]:
     config = resolved.config
     found = {resolved.data_dir, paths.control_folder(resolved.data_dir)}
-    found |= {each for each in (resolved.backup_dir, resolved.source) if each is not None}
+    found |= {each for each in (resolved.backup_dir, resolved.source, resolved.servers_file) if each}
     if config.tls_key:
         found.add(Path(config.tls_key).expanduser())
     if config.key_file and not config.key_file.startswith(("env:", _FILE)):

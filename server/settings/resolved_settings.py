@@ -48,6 +48,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     servers: tuple[ServerConfig, ...]
     source: Path | None
+    servers_file: Path | None = None  # another program's, which names the servers
     data_dir: Path
     loopback: bool  # every name we answer to is a loopback name
     issuer: str  # canonical; "" means: http on loopback with the port we get
@@ -157,6 +158,7 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
         config=config,
         servers=loaded.servers,
         source=loaded.source,
+        servers_file=loaded.servers_file,
         data_dir=data_directory(config),
         backup_dir=Path(config.backup_dir).expanduser() if config.backup_dir else None,
         loopback=loopback_socket and (not issuer or _host_is_loopback(issuer)),

@@ -81,6 +81,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[ServerConfig, ...]
     names_servers: bool = False  # in the file; else they are the usual one
     source: Path | None  # the file, where there was one
+    servers_file: Path | None = None  # another program's, which names the servers
     scopes: tuple[ScopeConfig, ...] = ()
     upstreams: tuple[UpstreamConfig, ...] = ()
     payments: PaymentsConfig | None = None

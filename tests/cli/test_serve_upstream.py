@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from shell import Terminal
+
+from server.cli.this_program.mcp_servers_file import named_servers
 
 
 @pytest.mark.parametrize(
@@ -71,3 +76,47 @@ async def test_settings_that_lie_in_the_directory_are_not_those_of_a_command(she
     refused = await shell.run("serve", "--port", "0", "--host", "0.0.0.0", "--", "sh")
     assert "TOML" not in refused.stderr
     assert "issuer: is needed" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("servers", "told"),
+    [
+        ({"a": {"command": "${NOWHERE}"}}, "a: command names the variable NOWHERE, which is not set"),
+        ({"a": {"command": "sh", "args": ["${input:key}"]}}, "a: args holds ${input:key}"),
+        ({"a": {"command": "sh", "args": "x"}}, "a: args is no list"),
+        ({"a": {"command": "sh", "env": {"K": 1}}}, "a: env.K is no text"),
+        ({"a": {"command": "sh", "env": {"K": "file:/etc/key"}}}, "a: env.K begins like a reference"),
+        ({"a": {"type": "http"}}, "a: url is missing"),
+        ({"a": {"url": "ftp://a.example"}}, "a: url must begin with http"),
+        ({"a": []}, "a is no table"),
+        ({"a": {"command": "sh", "disabled": True}}, "names no server that is switched on"),
+        ({}, "names no server that is switched on"),
+    ],
+)
+async def test_what_a_file_of_servers_cannot_mean_is_named(
+    shell: Terminal, servers: dict[str, object], told: str
+) -> None:
+    (shell.home / "mcp.json").write_text(json.dumps({"servers": servers}), "utf-8")
+    refused = await shell.run("serve", "mcp.json", "--port", "0")
+    assert refused.code == 1
+    assert f"error: mcp.json{':' if servers and told[0] == 'a' else ''} {told}" in refused.stderr
+    assert "/etc/key" not in refused.stderr
+
+
+async def test_names_in_a_file_of_servers_become_ids_of_their_own(tmp_path: Path) -> None:
+    entry = {"command": "sh", "args": ["-c", "${SCRIPT}"], "env": {"A": "${env:SCRIPT}"}}
+    names = ["My Notes", "my_notes", "my  notes", "日本", "n" * 40, "n" * 41]
+    found = named_servers(tmp_path / "mcp.json", dict.fromkeys(names, entry), {"SCRIPT": "true"})
+    identifiers = ["my-notes", "my_notes", "my-notes-2", "server", "n" * 32, "n" * 30 + "-2"]
+    assert [agent.id for agent in found.agents] == identifiers
+    assert found.agents[0].command == ("sh", "-c", "true")
+    assert found.agents[0].env == {"A": "true"}
+
+
+async def test_a_server_alone_in_a_file_keeps_the_names_of_its_tools(tmp_path: Path) -> None:
+    table = {"shop": {"url": "https://a.example", "headers": {"x-key": "k"}}, "off": {"enabled": False}}
+    found = named_servers(tmp_path / "mcp.json", table, {})
+    assert [(agent.id, agent.url, agent.headers) for agent in found.agents] == [
+        ("", "https://a.example", {"x-key": "k"})
+    ]
+    assert found.left_out == ("off",)

@@ -88,6 +88,26 @@ def test_a_command_is_all_that_a_server_of_others_needs(ostiary: Program) -> Non
         assert "denied" in outside.stdout + outside.stderr
 
 
+def test_the_file_of_another_program_is_all_that_servers_of_others_need(
+    ostiary: Program, fastmcp: str
+) -> None:
+    command, *arguments = node_server("filesystem", "${HOME}/notes")
+    servers = {
+        "My Notes": {"type": "stdio", "command": command, "args": arguments, "env": {"NOTES": "1"}},
+        "fast": {"type": "http", "url": fastmcp, "headers": {"x-key": "${KEY:-none}"}},
+        "off": {"command": "no-such-program", "disabled": True},
+    }
+    written = "// as hosts write it\n" + json.dumps({"mcpServers": servers})
+    (ostiary.home / ".mcp.json").write_text(written, "utf-8")
+    milk = ostiary.home / "notes" / "milk.txt"
+    with ostiary.serving(".mcp.json") as server:
+        ostiary.log_in(server)
+        found = ostiary.ask("call", server.endpoint, "my-notes__read_text_file", f"path={milk}")
+        assert found["content"][0]["text"] == "two bottles"
+        assert "hello" in ostiary.run("call", server.endpoint, "fast__echo", "text=hello").stdout
+        assert "switched off there: off" in server.said()
+
+
 def test_an_address_is_all_that_a_server_of_others_needs(ostiary: Program, fastmcp: str) -> None:
     with ostiary.serving("--upstream", fastmcp) as server:
         ostiary.log_in(server)

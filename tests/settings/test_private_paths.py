@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import dedent
 
+import msgspec
 import pytest
 
 from server.lib import landlock
@@ -58,6 +59,12 @@ def test_all_files_that_settings_name_as_secret_are_kept_out(home: Path) -> None
     )
     names = {"data", "door.key", "copies", "registration", "header", "of-a-child", "ostiary.toml"}
     assert {home / name for name in names} <= kept_out_paths(resolved).closed
+
+
+def test_the_file_of_another_program_that_names_the_servers_is_kept_out(home: Path) -> None:
+    loaded = load(None, {}, {})
+    resolved = resolve(msgspec.structs.replace(loaded, servers_file=home / ".mcp.json"))
+    assert home / ".mcp.json" in kept_out_paths(resolved).closed
 
 
 def test_what_runs_or_is_believed_for_the_owner_can_be_read_and_not_changed(home: Path) -> None:

@@ -108,7 +108,7 @@ class _ServeCommand(click.Command):
 @click.command(
     cls=_ServeCommand,
     help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a Python file, a .3md document,"
-    " a folder of SKILL.md files or a mock (.json), is served without any ostiary.toml.\n\n"
+    " a folder of SKILL.md files, a mock (.json) or a program's file of mcpServers (.mcp.json), is served without any ostiary.toml.\n\n"
     "With -- COMMAND …, or with --upstream, it is the door in front of that MCP server, and needs no settings at all.",
 )
 @click.argument("target", required=False)
@@ -199,7 +199,7 @@ def command(
                 "--config names what is served already",
                 hint="leave out the [[server]] there, or what is named here",
             )
-        return replace(loaded, servers=(served.server,))
+        return replace(loaded, servers=(served.server,), servers_file=served.file)
 
     def read_settings(file: Path | None) -> Resolved:
         return chosen(resolve(meant(load(file, os.environ, flags))))

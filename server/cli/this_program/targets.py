@@ -1,14 +1,17 @@
-"""What `ostiary serve TARGET` serves without any settings: one server, with what TARGET is as its only agent."""
+"""The one server that `ostiary serve TARGET` serves without any settings, with the agents that TARGET is or names."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from server.cli import terminal
+from server.cli.this_program.mcp_servers_file import named_servers, table_of
 
 if TYPE_CHECKING:
     from server.settings.setting_shapes import ServerConfig
@@ -27,12 +30,13 @@ class Target(NamedTuple):
     server: ServerConfig
     line: str = ""  # for people and programs that look for it on stderr
     max_body_kib: int | None = None  # where more has to fit into a line than usual
+    file: Path | None = None  # the servers' own settings, which no program that is started may open
 
 
 def what_to_serve(
     target: str | None, upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...]
 ) -> Target | None:
-    """What the command line alone says; None where that is for the settings to say. Raises `CliError`."""
+    """Return what the command line alone says, or None where the settings say it. Raises `CliError`."""
     if variables and not command:
         raise terminal.Misuse("--env goes with a command", hint="ostiary serve --env API_KEY -- COMMAND …")
     said = [
@@ -75,12 +79,23 @@ def _target_of(written: str) -> Target:
     if path.suffix.lower() == ".3md" or path.is_dir():
         return _skills(written)
     if path.suffix.lower() == ".json":
-        return _mock(path)
+        table = table_of(path)
+        return _mock(path) if table is None else _of_program(path, table)
     raise terminal.Misuse(f"{written} is nothing that can be served by itself", hint=_what_was_meant(path))
 
 
+def _of_program(path: Path, table: Mapping[str, Any]) -> Target:
+    from server.settings.setting_shapes import ServerConfig
+
+    named = named_servers(path, table, os.environ)
+    line = f"{path}: serving {', '.join(agent.id or agent.place for agent in named.agents)}"
+    if named.left_out:
+        line += f"; switched off there: {', '.join(map(terminal.clean, named.left_out))}"
+    return Target(ServerConfig(name="main", agents=named.agents), line, file=path.expanduser().absolute())
+
+
 def _what_was_meant(path: Path) -> str:
-    """For somebody who left out a word."""
+    """Return the line to type for somebody who left out a word."""
     written = str(path)
     if written.startswith(("http:/", "https:/")):
         return f"ostiary serve --upstream {quote(written.replace(':/', '://', 1))}"
@@ -88,7 +103,10 @@ def _what_was_meant(path: Path) -> str:
         return f"ostiary serve -- node {quote(written)}"
     if which(written) is not None:
         return f"ostiary serve -- {quote(written)} …"
-    return "a Python file, a .3md document, a folder of SKILL.md files, or a mock (.json); a program comes after --"
+    return (
+        "a Python file, a .3md document, a folder of SKILL.md files, a mock (.json), or a file with mcpServers;"
+        " a program comes after --"
+    )
 
 
 def _skills(written: str) -> Target:
@@ -128,7 +146,7 @@ def _python(path: Path) -> Target:
 
 
 def _serves_by_itself(path: Path) -> bool:
-    """Whether it is made with somebody else's library for servers, and has nothing of ours."""
+    """Return whether a file is made with another library for servers, and has nothing of ours."""
     try:
         with path.open("rb") as file:
             modules = set(IMPORTED.findall(file.read(LOOKED_AT)))
@@ -147,7 +165,7 @@ def _mock(path: Path) -> Target:
 
 
 def mocked(server: ServerConfig, files: tuple[str, ...]) -> ServerConfig:
-    """With the tools that these mocks have switched to them. Raises `CliError`."""
+    """Return the server with the tools that these mocks have switched to them. Raises `CliError`."""
     from msgspec.structs import replace
 
     from server.settings.policy_settings import ToolConfig
