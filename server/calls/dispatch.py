@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import trio
 
 from auth.values.identity_model import Principal
@@ -28,6 +29,7 @@ from server.mcp.loads import Load
 from server.mcp.messages import Batch, Notification, ResponseMessage
 from server.mcp.method_params import CallToolParams, InitializeParams
 from server.mcp.result_encoding import encode_error
+from server.mcp.tool_names import CALL_TOOL
 from server.mcp.versions import Revision
 from server.store.jobs import StoreUnavailable
 from server.store.limits.endpoint_gate import Gate
@@ -65,6 +67,8 @@ def make_request(
     method = route.method
     if method is TOOL_CALL and route.problem is None:
         params: CallToolParams = route.params  # type: ignore[assignment]
+        if params.name == CALL_TOOL:
+            params = _named_tool(request)
         settle_tool(request, params.name)
         if request.tool is not None:
             tool = request.tool
@@ -74,6 +78,17 @@ def make_request(
     else:
         request.at_once = not method.waits
     return request
+
+
+def _named_tool(request: Request) -> CallToolParams:
+    """Make the request the call of the tool that it names, where this server's tools are found by searching."""
+    from server.calls.servers.tool_search import named_by
+
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    named = named_by(params, request.endpoint)
+    if named is not params:
+        request.route, request.rewritten = msgspec.structs.replace(request.route, params=named), True
+    return named
 
 
 async def use_inside(

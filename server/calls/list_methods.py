@@ -17,6 +17,7 @@ from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.method_params import LevelParams, ListParams
 from server.mcp.result_encoding import DiscoverResult, EmptyResult, InitializeResult, ListResult, Offers
 from server.mcp.task_faces import Face, wasmagent_tool
+from server.mcp.tool_names import FIND_TOOLS
 
 Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
 ListName: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompts"]
@@ -43,20 +44,30 @@ async def set_level(request: Request) -> EmptyResult:
 
 async def list_tools(request: Request) -> ListResult:
     """Raises `BadCursor`."""
-    endpoint, principal = request.endpoint, request.principal
-    standing = endpoint.rights.standing
+    endpoint = request.endpoint
     entries, after = endpoint.cursors.cut(
         "tools",
         endpoint.catalog.entries(),
         _NAME,
         cast("ListParams", request.route.params).cursor,
         endpoint.page_size,
-        lambda entry: standing(principal, entry) is not Standing.HIDDEN,
+        _listed(request),
     )
     tools = [entry.tool for entry in entries]
     if endpoint.task_face(request.revision) is Face.WASMAGENT:
         tools = [wasmagent_tool(tool) for tool in tools]
     return ListResult("tools", tools, after)
+
+
+def _listed(request: Request) -> Callable[[ToolEntry], bool]:
+    """Return which tools are in the caller's list."""
+    endpoint, principal = request.endpoint, request.principal
+    if FIND_TOOLS in endpoint.catalog.tools:
+        from server.calls.servers.tool_search import listed_for
+
+        return listed_for(endpoint, principal, request.headers, request.route.params.meta)
+    standing = endpoint.rights.standing
+    return lambda entry: standing(principal, entry) is not Standing.HIDDEN
 
 
 async def list_resources(request: Request) -> ListResult:

@@ -30,6 +30,8 @@ class RequestMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Looked at where something costs money: an object or a text, and a text.
     payment: Any = field(default=UNSET, name="x402/payment")
     idempotency_key: Any = field(default=UNSET, name="x402/idempotency-key")
+    # Of a list of tools where others get two that search: "list" for the whole of it.
+    discovery: Any = field(default=UNSET, name="io.ostiary/discovery")
 
 
 NO_META = RequestMeta()

@@ -13,6 +13,9 @@ HOSTS: Final = "Claude, Claude Desktop, Codex and Copilot"
 MOST_CHARACTERS: Final = 64
 MEND: Final = 'use 1 to 64 letters, digits, _ and -; of an upstream: separator = "__", a shorter id, or rename = { "old.name" = "new_name" }'
 NAMED: Final = 10  # in one sentence
+# Of a server whose tools are found by searching: one finds them, the other calls one by its name.
+FIND_TOOLS: Final = "find_tools"
+CALL_TOOL: Final = "call_tool"
 
 _TAKEN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 

@@ -194,6 +194,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     read_resource: Annotated[bool | ToolName, Meta(description='true, false, or a name, e.g. "fetch"')] = (
         False
     )
+    # how callers get to know of them
+    discovery: Annotated[Literal["list", "search"], Meta(description='"list" or "search"')] = "list"
     # who is asked nothing, for these tools alone
     anonymous_tools: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.*-]+$")], ...],

@@ -44,6 +44,19 @@ def test_they_cost_nothing_where_everything_else_does_and_come_with_new_settings
         assert call_tool(server.endpoint, "fetch", {})["content"][0]["text"] == "There are no resources."
 
 
+def test_tools_are_found_by_searching_where_the_settings_say_so(home: Path) -> None:
+    with (program := house(home, "")).serving() as server:
+        house(home, 'discovery = "search"')
+        server.await_words("settings.reloaded")
+        found = call_tool(server.endpoint, "find_tools", {"question": "what time is it in a zone?"})
+        (clock,) = found["structuredContent"]["tools"]
+        assert clock["name"] == "clock" and "io.ostiary/price" in clock["_meta"]
+        named = call_tool(server.endpoint, "call_tool", {"name": "echo", "arguments": {"text": "hi"}})
+        assert named["isError"] is True and "x402Version" in named["structuredContent"], (
+            "the price is the tool's"
+        )
+
+
 @pytest.mark.parametrize("setting", ["getting_started", "read_resource"])
 def test_a_name_that_an_agent_has_is_refused_at_the_start(home: Path, setting: str) -> None:
     said = house(home, f'{setting} = "echo"').run("serve", code=1).stderr

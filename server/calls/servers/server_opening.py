@@ -609,6 +609,10 @@ def _own_tools(settings: ServerConfig, endpoint: Callable[[], Endpoint]) -> Iter
         from server.calls.servers.resource_reader import reader
 
         yield reader("" if settings.read_resource is True else settings.read_resource, endpoint)
+    if settings.discovery == "search":
+        from server.calls.servers.tool_search import search
+
+        yield search([name for agent in settings.agents if (name := getattr(agent, "id", ""))], endpoint)
 
 
 def prices_of(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:

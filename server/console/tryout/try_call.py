@@ -57,7 +57,14 @@ async def offered(
     endpoint: Endpoint, principal: Principal, call_id: str, cursor: str | None
 ) -> TryPage | None:
     """None: there is no such page."""
-    request = _request(endpoint, principal, "tools/list", ListParams(cursor=cursor), call_id, "")
+    request = _request(
+        endpoint,
+        principal,
+        "tools/list",
+        ListParams(cursor=cursor, meta=RequestMeta(discovery="list")),
+        call_id,
+        "",
+    )
     result: dict[str, Any] | None = _decoded(await run(request, SILENT)).get("result")
     if result is None:
         return None
