@@ -238,7 +238,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
     ),
     "tools": (
         _R("tools.schema",              BOTH,   ANY,   "a tool's schemas are valid, and that of its arguments is an object", "2026-07-28 server/tools, Tool"),
-        _R("tools.name",                BOTH,   ANY,   "a tool's name has 1 to 64 of A-Z a-z 0-9 _ . - and is the only one of that name", "2026-07-28 server/tools, Tool Names; ours"),
+        _R("tools.name",                BOTH,   ANY,   "a tool's name has 1 to 128 of A-Z a-z 0-9 _ . - and is the only one of that name", "2026-07-28 server/tools, Tool Names"),
         _R("tools.fields",              EACH,   ANY,   "a tool is listed with the fields that the revision has", "2026-07-28 server/tools; 2025-11-25 server/tools; 2025-03-26 server/tools"),
         _R("tools.structured",          BOTH,   ANY,   "structured content is sent where the revision has its kind; the text says the same", "2026-07-28 server/tools, Structured Content; 2025-06-18 server/tools"),
         _R("tools.structured-older",    (*R2024_11, *R2025_03), ANY, "before 2025-06-18 the text alone carries it", "2025-03-26 server/tools"),

@@ -11,6 +11,7 @@ import msgspec
 from auth.values.database import JobStore
 from server.admin.bounded_arguments import needed_line
 from server.admin.control import CommandRefused, Handler, ListPage
+from server.agents.base.backend import Foreign
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.definitions import KINDS, MAX_KEPT, DefinitionKey, seal_of
 from server.agents.mcp.trust.login_rows import OURS, BadLogin
@@ -188,6 +189,9 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "waiting": waiting,
             "waiting_count": len(guard.verdict.blocked),
             "gone": len(guard.verdict.gone),
+            "left_out": list(upstream.backend.left_out()[:NAMED])
+            if isinstance(upstream.backend, Foreign)
+            else [],
             "trouble": None if trouble is None else {"words": trouble.words, "since": trouble.since},
             "login": await self._login(upstream),
         }

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Final, Literal
 
 import msgspec
 
 from server.mcp.tool_names import MEND, refusal
+
+# Of what is left out, how many are named, and how much is said of each.
+LEFT_OUT: Final = 5
+LEFT_OUT_CHARACTERS: Final = 300
 
 State = Literal["ok", "failed", "skipped"]
 
@@ -36,3 +41,11 @@ class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
 def names_step(refused: list[str]) -> CheckStep:
     """Return what there is to say of tools whose names hosts refuse."""
     return CheckStep(name="tool names", state="failed", detail=refusal(refused), hint=MEND)
+
+
+def left_out_step(left_out: Sequence[str]) -> CheckStep:
+    """Return the fault that some of what agents have is not offered."""
+    more = f"; and {len(left_out) - LEFT_OUT} more" if len(left_out) > LEFT_OUT else ""
+    named = "; ".join(each[:LEFT_OUT_CHARACTERS] for each in left_out[:LEFT_OUT])
+    hint = 'ostiary upstream list shows them; tools = ["!NAME"] of the upstream says that one is not wanted'
+    return CheckStep.failed("left out", f"not offered: {named}{more}", hint)

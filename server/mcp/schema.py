@@ -32,7 +32,7 @@ MAX_REASON: Final = 300
 # of its branches. So arguments of more values than this are told that they do not fit, but not where.
 MAX_EXPLAINED: Final = 1000
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}").fullmatch
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 _INTEGER: Final = re.compile(rb"(-?\d{1,16})(?:\.0+)?").fullmatch
 _LARGEST_INTEGER: Final = 2**53 - 1
@@ -67,7 +67,7 @@ class ToolSchema:
 
     def __init__(self, tool: Tool) -> None:
         if not _NAME(tool.name):
-            raise BadTool(f"{tool.name[:80]!r} is no tool name: use 1 to 64 of A-Z a-z 0-9 _ . -")
+            raise BadTool(f"{tool.name[:80]!r} is no tool name: use 1 to 128 of A-Z a-z 0-9 _ . -")
         if tool.input_schema.get("type") != "object":
             raise BadTool(f'the tool {tool.name}: inputSchema must have "type": "object" at its root')
         self._input: Final = _compile(tool.name, "inputSchema", tool.input_schema)

@@ -6,18 +6,36 @@ One name that a host refuses may keep all tools of the server from it. The proto
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Container, Iterable
 from typing import Final
 
 HOSTS: Final = "Claude, Claude Desktop, Codex and Copilot"
 MOST_CHARACTERS: Final = 64
 MEND: Final = 'use 1 to 64 letters, digits, _ and -; of an upstream: separator = "__", a shorter id, or rename = { "old.name" = "new_name" }'
+MOST_LEGAL: Final = 128  # characters, by the protocol
 NAMED: Final = 10  # in one sentence
 # Of a server whose tools are found by searching: one finds them, the other calls one by its name.
 FIND_TOOLS: Final = "find_tools"
 CALL_TOOL: Final = "call_tool"
 
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _TAKEN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
+
+
+def made_legal(written: str, taken: Container[str], *, most: int = MOST_LEGAL) -> str:
+    """Return a name that the protocol allows (SEP-986) and nobody has: letters without their marks, `_` for what is no letter, and a number
+    behind one that is taken."""
+    if not written or _ILLEGAL.search(written):
+        apart = unicodedata.normalize("NFKD", written)
+        plain = "".join(each for each in apart if not unicodedata.combining(each))
+        written = _ILLEGAL.sub("_", plain).strip("_") or "unnamed"
+    usual = name = written[:most]
+    number = 2
+    while name in taken:
+        ending = f"_{number}"
+        name, number = usual[: most - len(ending)] + ending, number + 1
+    return name
 
 
 def not_offered(name: str, offered: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*").fullmatch
 _LITERAL: Final = re.compile(r"(?:[!#$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})*").fullmatch
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 _OPERATORS: Final = "+#./;?&"
+_WILDCARD: Final = re.compile(r"\{([A-Za-z0-9_.]+)\*\}")
 _RESERVED: Final = ":/?#[]@!$&'()*+,;="
 # Where these stand unencoded in a URI, they mean something: a variable that is a part of a path or a name ends there.
 _STOPS: Final = frozenset("/?#")
@@ -69,13 +70,14 @@ class _Expression(msgspec.Struct, frozen=True):
 
 
 class UriTemplate:
-    """Raises `BadTemplate`."""
+    """A template to match URIs with. Raises `BadTemplate`. `wildcards`: `{path*}` takes slashes too, as `{+path}`, which is what servers made
+    with FastMCP mean by it."""
 
     __slots__ = ("_parts", "text", "variables")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, wildcards: bool = False) -> None:
         self.text: Final = text
-        tokens = list(_tokens(text))
+        tokens = list(_tokens(_WILDCARD.sub(r"{+\1}", text) if wildcards else text))
         names = [name for token in tokens if isinstance(token, _Expression) for name in token.names]
         if len(names) > MAX_VARIABLES:
             raise BadTemplate(f"a template has at most {MAX_VARIABLES} variables")

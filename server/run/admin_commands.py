@@ -36,6 +36,8 @@ from server.store.jobs import StoreUnavailable
 
 # For all agents together: less than whoever asks waits for an answer.
 TRY_SECONDS: Final = 12.0
+# Of each server, of what its agents have and cannot be offered.
+LEFT_OUT_NAMED: Final = 100
 
 
 def _upstreams(services: Services) -> list[Mapping[str, Any]] | None:
@@ -121,6 +123,11 @@ def commands_of(
                 name: list(refused)
                 for name, endpoint in services.endpoints.items()
                 if (refused := endpoint.refused_names)
+            },
+            "left_out": {
+                name: list(left_out[:LEFT_OUT_NAMED])
+                for name, endpoint in services.endpoints.items()
+                if (left_out := endpoint.catalog.left_out)
             },
             "upstreams": _upstreams(services),
             "certificate": None if certificate is None else certificate.described(),

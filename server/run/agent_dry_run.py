@@ -61,6 +61,7 @@ class AgentDryRun(msgspec.Struct, frozen=True, kw_only=True):
     agents: Sequence[TriedAgent]
     problems: Sequence[str]  # with what the agents of a server offer together
     refused_names: Sequence[str] = ()  # of tools, by hosts
+    left_out: Sequence[str] = ()  # what agents have and cannot be offered, and why
 
 
 async def rehearse(resolved: Resolved, log: Logger | None = None) -> AgentDryRun:
@@ -78,6 +79,7 @@ async def rehearse(resolved: Resolved, log: Logger | None = None) -> AgentDryRun
                 agents=[agent for stage in stages for agent in stage.outcomes()],
                 problems=[problem for stage in stages for problem in stage.problems()],
                 refused_names=[name for stage in stages for name in stage.refused_names],
+                left_out=[each for stage in stages for each in stage.left_out],
             )
         finally:
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
@@ -109,7 +111,8 @@ class _Stage:
         self._kept_out = kept_out_of(kept_out_paths(resolved))
         self._trust = UpstreamRegistryPlace(self._make_desk)
         self._tried: dict[int, TriedAgent] = {}
-        self.refused_names: Sequence[str] = ()  # known with `problems`
+        self.refused_names: Sequence[str] = ()  # known with `problems`, as what is left out
+        self.left_out: Sequence[str] = ()
         self._running: dict[int, tuple[RunningAgents, Lineup]] = {}
 
     async def run(self, trying: trio.Nursery) -> None:
@@ -144,6 +147,7 @@ class _Stage:
         except ValueError as error:
             return [str(error)]
         self.refused_names = refused_names(offering.catalog.tools)
+        self.left_out = offering.catalog.left_out
         return []
 
     async def close(self) -> None:

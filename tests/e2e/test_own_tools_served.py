@@ -45,7 +45,7 @@ def test_they_cost_nothing_where_everything_else_does_and_come_with_new_settings
 
 
 def test_tools_are_found_by_searching_where_the_settings_say_so(home: Path) -> None:
-    with (program := house(home, "")).serving() as server:
+    with house(home, "").serving() as server:
         house(home, 'discovery = "search"')
         server.await_words("settings.reloaded")
         found = call_tool(server.endpoint, "find_tools", {"question": "what time is it in a zone?"})

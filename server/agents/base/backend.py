@@ -329,6 +329,10 @@ class Foreign(Protocol):
         """The one who decides on the lists, in words."""
         ...
 
+    def left_out(self) -> Sequence[str]:
+        """Tell what there is and cannot be offered, and why."""
+        ...
+
 
 @runtime_checkable
 class Withholding(Protocol):

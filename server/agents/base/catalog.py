@@ -215,8 +215,14 @@ class Catalog:
 
     @property
     def left_out(self) -> Sequence[str]:
-        """What agents came to offer that cannot be offered, with the reason."""
-        return self._lists.left_out
+        """What agents have and cannot be offered, with the reason."""
+        theirs = [
+            f"{source.name}: {each}"
+            for source in self._sources
+            if isinstance(source.backend, Foreign)
+            for each in source.backend.left_out()
+        ]
+        return [*self._lists.left_out, *theirs]
 
     @property
     def has_tasks(self) -> bool:
@@ -480,7 +486,7 @@ def _lists(
                 "resource template",
                 text,
                 source,
-                lambda: TemplateEntry(template, UriTemplate(text), library, terms),  # noqa: B023
+                lambda: TemplateEntry(template, _pattern(text, library), library, terms),  # noqa: B023
             )
         for prompt in library.prompts():
             add(prompts, "prompt", prompt.name, source, lambda: PromptEntry(prompt, library, terms))  # noqa: B023
@@ -496,6 +502,10 @@ def _lists(
         frozenset(named),
         tuple(left_out),
     )
+
+
+def _pattern(text: str, library: LibraryBackend) -> UriTemplate:
+    return UriTemplate(text, wildcards=isinstance(library, Foreign))
 
 
 def _owner(sources: Sequence[Source], address: str) -> Source | None:

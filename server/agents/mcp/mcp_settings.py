@@ -112,6 +112,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = ""
     separator: Annotated[Literal[".", "__"], Meta(description='"__" or "."')] = "__"
+    max_entries: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 1000
     banner: Annotated[bool, Meta(description="true or false")] = False
     tools: Annotated[
         tuple[str, ...], Meta(max_length=1000, description='a list of tools, e.g. ["read_*", "!read_secret"]')

@@ -26,6 +26,7 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
     completes: bool = False  # it can be asked what an argument could be
     instructions: str = ""  # how it is meant to be used
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # of its tools, where it says them
+    left_out: Sequence[str] = ()  # what it has and cannot be offered, and why
 
 
 class OfferGuard(Protocol):
@@ -37,8 +38,8 @@ class OfferGuard(Protocol):
         """`again` is to be called when it would allow something else of the same."""
         ...
 
-    def withheld(self, tool: str) -> str | None:
-        """Of a tool of the last offer that was not allowed, by its name there: why, for whoever calls it."""
+    def withheld(self, is_meant: Callable[[str], bool]) -> str | None:
+        """Tell a caller why a tool of the last offer is not allowed; `is_meant` is told its name there."""
         ...
 
 
@@ -51,5 +52,5 @@ class OpenGuard:
     def watch(self, again: Callable[[], None]) -> None:
         """It never changes its mind."""
 
-    def withheld(self, tool: str) -> str | None:
+    def withheld(self, is_meant: Callable[[str], bool]) -> str | None:
         return None

@@ -6,7 +6,6 @@ One entry that is wrong is left out and named in the log; the others are offered
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,7 +16,7 @@ from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.mcp.offer_guard import UpstreamLists
 from server.client.mcp_session.agreement import Agreement
-from server.client.mcp_session.list_pages import list_pages
+from server.client.mcp_session.list_pages import ListTooLong, list_pages
 from server.client.mcp_session.session_link import Link
 from server.client.mcp_session.session_messages import METHOD_NOT_FOUND, NoMcpServer, ServerRefusal
 from server.client.mcp_session.session_request import SessionRequest
@@ -29,7 +28,6 @@ from server.mcp.uri_template import BadTemplate, UriTemplate
 
 T = TypeVar("T", Tool, Resource, ResourceTemplate, Prompt)
 
-ENTRIES: Final = 1000  # of one kind; no client shows and no model reads as many
 LIST_BYTES: Final = 4 * 1024 * 1024  # of one kind
 DESCRIPTION_CHARACTERS: Final = 16 * 1024
 NAME_CHARACTERS: Final = 256
@@ -49,22 +47,84 @@ _decode_template: Final = msgspec.json.Decoder(ResourceTemplate).decode
 _decode_prompt: Final = msgspec.json.Decoder(Prompt).decode
 
 
-async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
-    """Read all lists; bounded in size, not in time. Raises `BackendError` where there are none that could be read."""
+class _Reader:
+    """The reader of one upstream's lists. `left_out`: what it has and cannot be offered, and why."""
+
+    def __init__(
+        self, link: Link, entries: int, name: str, log: Logger, call: SessionRequest | None = None
+    ) -> None:
+        self._link = link
+        self._entries = entries
+        self._name = name
+        self._log = log
+        self._call = call
+        self.left_out: list[str] = []
+
+    async def all(self, method: str, kind: str) -> list[Raw]:
+        """Return the entries of a list, or the first of them where there are too many."""
+        found: list[Raw] = []
+
+        async def ask(params: Mapping[str, Any]) -> Raw:
+            return await self._link.request(method, params, call=self._call)
+
+        try:
+            async for page in list_pages(ask, method, kind, entries=self._entries, size=LIST_BYTES):
+                found += page
+        except ListTooLong:
+            self._leave_out(
+                kind,
+                [
+                    f"all but the first {len(found)} of {method}: max_entries is {self._entries}, and {LIST_BYTES // 1024} KiB"
+                ],
+            )
+        except ServerRefusal as refusal:
+            if refusal.code != METHOD_NOT_FOUND:
+                raise NoMcpServer(f"refuses {method}: {refusal}") from None
+        return found
+
+    def checked(
+        self, kind: str, raw: Sequence[Raw], decode: Callable[[Raw], T], key: str, check: Callable[[T], T]
+    ) -> list[T]:
+        """Decode and check each; leave out what is wrong."""
+        found: dict[str, T] = {}
+        out: list[str] = []
+        for each in raw:
+            called = "?"
+            try:
+                entry = decode(each)
+                called = getattr(entry, key)
+                if called in found:
+                    raise _LeftOut("it is there twice")
+                found[called] = check(entry)
+            except (ValueError, RecursionError, _LeftOut) as error:
+                out.append(f"{kind} {short_name(called)}: {short_reason(error)}")
+        if out:
+            self._leave_out(kind, out)
+        return list(found.values())
+
+    def _leave_out(self, kind: str, out: Sequence[str]) -> None:
+        self._log.warning(
+            "upstream.left_out", agent=self._name, kind=kind, count=len(out), which=list(out[:SHOWN])
+        )
+        self.left_out += out
+
+
+async def read_lists(link: Link, *, entries: int, name: str, log: Logger) -> UpstreamLists:
+    """Read all lists, `entries` of each at most; bounded in size, not in time. Raises `BackendError` where there are none that could be read."""
+    reader = _Reader(link, entries, name, log)
     agreed = link.agreement
     tools: list[Raw] = []
     resources: list[Raw] = []
     templates: list[Raw] = []
     prompts: list[Raw] = []
     if agreed.has("tools") or not agreed.capabilities:
-        tools = await _all(link, "tools/list", "tools")
+        tools = await reader.all("tools/list", "tools")
     if agreed.has("resources"):
-        resources = await _all(link, "resources/list", "resources")
-        templates = await _all(link, "resources/templates/list", "resourceTemplates")
+        resources = await reader.all("resources/list", "resources")
+        templates = await reader.all("resources/templates/list", "resourceTemplates")
     if agreed.has("prompts"):
-        prompts = await _all(link, "prompts/list", "prompts")
+        prompts = await reader.all("prompts/list", "prompts")
 
-    entries = partial(_entries, name=name, log=log)
     supported: dict[str, str] = {}
     prices: dict[str, AskedPrice] = {}
 
@@ -80,68 +140,29 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
         return msgspec.structs.replace(clean, execution=ToolExecution(task_support="optional", by_hand=True))
 
     return UpstreamLists(
-        tools=entries("tool", tools, _decode_tool, "name", tool_of),
+        tools=reader.checked("tool", tools, _decode_tool, "name", tool_of),
         tasks=supported,
-        resources=entries("resource", resources, _decode_resource, "uri", _resource),
-        resource_templates=entries("template", templates, _decode_template, "uri_template", _template),
-        prompts=entries("prompt", prompts, _decode_prompt, "name", _prompt),
+        resources=reader.checked("resource", resources, _decode_resource, "uri", _resource),
+        resource_templates=reader.checked("template", templates, _decode_template, "uri_template", _template),
+        prompts=reader.checked("prompt", prompts, _decode_prompt, "name", _prompt),
         completes=agreed.has("completions"),
         instructions=agreed.instructions,
         prices=prices,
+        left_out=reader.left_out,
     )
 
 
-async def read_resources(link: Link, asked: SessionRequest, *, name: str, log: Logger) -> Sequence[Resource]:
+async def read_resources(
+    link: Link, asked: SessionRequest, *, entries: int, name: str, log: Logger
+) -> Sequence[Resource]:
     """List the resources that there are for this caller; none where it takes too long to say. Raises `BackendError`."""
     if not link.agreement.has("resources"):
         return ()
+    reader = _Reader(link, entries, name, log, asked.quiet())
     with trio.move_on_after(OWN_SECONDS):
-        raw = await _all(link, "resources/list", "resources", asked.quiet())
-        return _entries("resource", raw, _decode_resource, "uri", _resource, name=name, log=log)
+        raw = await reader.all("resources/list", "resources")
+        return reader.checked("resource", raw, _decode_resource, "uri", _resource)
     return ()
-
-
-def _entries(
-    kind: str,
-    raw: Sequence[Raw],
-    decode: Callable[[Raw], T],
-    key: str,
-    check: Callable[[T], T],
-    *,
-    name: str,
-    log: Logger,
-) -> list[T]:
-    """Decode and check each; leave out what is wrong, and name it in the log."""
-    found: dict[str, T] = {}
-    out: list[str] = []
-    for each in raw:
-        called = "?"
-        try:
-            entry = decode(each)
-            called = getattr(entry, key)
-            if called in found:
-                raise _LeftOut("it is there twice")
-            found[called] = check(entry)
-        except (ValueError, RecursionError, _LeftOut) as error:
-            out.append(f"{short_name(called)}: {short_reason(error)}")
-    if out:
-        log.warning("upstream.left_out", agent=name, kind=kind, count=len(out), which=out[:SHOWN])
-    return list(found.values())
-
-
-async def _all(link: Link, method: str, kind: str, call: SessionRequest | None = None) -> list[Raw]:
-    found: list[Raw] = []
-
-    async def ask(params: Mapping[str, Any]) -> Raw:
-        return await link.request(method, params, call=call)
-
-    try:
-        async for page in list_pages(ask, method, kind, entries=ENTRIES, size=LIST_BYTES):
-            found += page
-    except ServerRefusal as refusal:
-        if refusal.code != METHOD_NOT_FOUND:
-            raise NoMcpServer(f"refuses {method}: {refusal}") from None
-    return found
 
 
 def _tool(tool: Tool) -> Tool:
@@ -184,7 +205,7 @@ def _resource(resource: Resource) -> Resource:
 def _template(template: ResourceTemplate) -> ResourceTemplate:
     _check_name(template.uri_template, URI_CHARACTERS)
     try:
-        UriTemplate(template.uri_template)
+        UriTemplate(template.uri_template, wildcards=True)
     except BadTemplate as error:
         raise _LeftOut(str(error)) from error
     return msgspec.structs.replace(

@@ -14,11 +14,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from server.agents.mcp.asked_prices import AskedPrice, read_mark_up, tag_of
-from server.agents.mcp.mcp_settings import NAME, McpConfig
+from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import UpstreamLists
 from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import ToolSchema
+from server.mcp.tool_names import made_legal
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -38,7 +39,6 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     completes: frozenset[tuple[str, str]] = frozenset()
     instructions: str = ""
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # what it asks for them, by their names here
-    left_out: Sequence[str] = ()  # whose name cannot be one here
 
     @classmethod
     def of(cls, lists: UpstreamLists, config: McpConfig) -> Self:
@@ -48,21 +48,21 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
         banner = f"[{config.id}] " if config.banner and config.id else ""
         tools: dict[str, Tool] = {}
         tool_names: dict[str, str] = {}
-        left_out: list[str] = []
         for tool in lists.tools:
             if not selected(tool.name, config.tools):
                 continue
-            name = prefix + config.rename.get(tool.name, tool.name)
-            if not NAME.fullmatch(name) or name in tools:
-                left_out.append(tool.name)
-                continue
+            name = made_legal(prefix + made_legal(config.rename.get(tool.name, tool.name), ()), tools)
             price = lists.prices.get(tool.name)
             meta = tool.meta
             if mark_up is not None and price is not None:
                 meta = {**({} if meta is UNSET else meta), **tag_of(price, mark_up)}
             tools[name] = addresses.tool(
                 msgspec.structs.replace(
-                    tool, name=name, description=_with_banner(tool.description, banner), meta=meta
+                    tool,
+                    name=name,
+                    title=tool.name if tool.title is UNSET and not name.endswith(tool.name) else tool.title,
+                    description=_with_banner(tool.description, banner),
+                    meta=meta,
                 )
             )
             tool_names[name] = tool.name
@@ -95,23 +95,16 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             prices={
                 name: lists.prices[theirs] for name, theirs in tool_names.items() if theirs in lists.prices
             },
-            left_out=left_out,
         )
 
 
 NO_NAMED_LISTS: Final = NamedLists()
 
 
-def theirs_of(name: str, config: McpConfig) -> str | None:
-    """What a tool that is called so here would be called there; None where none can be."""
+def is_called(name: str, theirs: str, config: McpConfig) -> bool:
+    """Say whether a tool of the upstream would have this name here, but for a number behind it."""
     prefix = config.id + config.separator if config.id else ""
-    if not name.startswith(prefix):
-        return None
-    bare = name.removeprefix(prefix)
-    for theirs, ours in config.rename.items():
-        if ours == bare:
-            return theirs
-    return None if bare in config.rename else bare
+    return name == made_legal(prefix + made_legal(config.rename.get(theirs, theirs), ()), ())
 
 
 def chosen(lists: UpstreamLists, config: McpConfig) -> UpstreamLists:

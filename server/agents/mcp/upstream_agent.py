@@ -29,7 +29,7 @@ from server.agents.mcp.forwarded_meta import CarriedMeta
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import OfferGuard
 from server.agents.mcp.offer_lists import read_resources
-from server.agents.mcp.offered_names import NamedLists, theirs_of
+from server.agents.mcp.offered_names import NamedLists, is_called
 from server.agents.mcp.question_source import QuestionSource, SourcedOutlet
 from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.agents.mcp.upstream_credentials import AccountNeeded
@@ -102,7 +102,7 @@ class McpBackend:
         )
         self._questions = frozenset(config.questions)
         self._source = QuestionSource(config, name=name, log=log)
-        self._read_resources = partial(read_resources, name=name, log=log)
+        self._read_resources = partial(read_resources, entries=config.max_entries, name=name, log=log)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
         self._addresses = UpstreamAddresses(config.id)
         self._turns = Turns(config.calls_at_once)
@@ -163,8 +163,10 @@ class McpBackend:
         return self._called
 
     def withheld(self, tool: str) -> str | None:
-        theirs = theirs_of(tool, self._config)
-        return None if theirs is None else self._guard.withheld(theirs)
+        return self._guard.withheld(lambda theirs: is_called(tool, theirs, self._config))
+
+    def left_out(self) -> Sequence[str]:
+        return self._upstream.left_out
 
     def try_again(self) -> None:
         self._upstream.try_again()

@@ -7,7 +7,7 @@ the upstream goes, and whoever calls it meanwhile is told so.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -133,6 +133,10 @@ class Upstream:
                 with trio.move_on_after(self._config.start_seconds):
                     await self._tried.wait()
             task_status.started()
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        return () if self._offered is None else self._offered.left_out
 
     @property
     def trouble(self) -> Trouble | None:
@@ -263,7 +267,9 @@ class Upstream:
     async def _read(self, link: Link) -> None:
         try:
             with trio.fail_after(self._config.start_seconds):
-                offered = await read_lists(link, name=self._name, log=self._log)
+                offered = await read_lists(
+                    link, entries=self._config.max_entries, name=self._name, log=self._log
+                )
         except trio.TooSlowError:
             raise ServerGone(f"did not say what it has within {self._config.start_seconds:g} s") from None
         except ServerRefusal as refusal:
@@ -280,8 +286,6 @@ class Upstream:
         lists = NamedLists.of(self._guard.allowed(chosen(offered, self._config)), self._config)
         if lists == self.lists:
             return
-        if lists.left_out:
-            self._log.warning("upstream.names_left_out", agent=self._name, tools=lists.left_out[:10])
         self.lists = lists
         self._changed()
 

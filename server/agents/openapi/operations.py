@@ -15,6 +15,7 @@ import msgspec
 
 from server.agents.openapi.openapi_document import ApiDocument, BadApi
 from server.lib.json_objects import items, mapping
+from server.mcp.tool_names import made_legal
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 BodyKind: TypeAlias = Literal["json", "form", "text"]
@@ -37,7 +38,6 @@ _STYLES: Final[Mapping[str, Sequence[str]]] = {
     "cookie": ("form",),
 }
 _PATH_VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
-_NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _METHOD_WORD: Final = re.compile(r"(GET|PUT|POST|DELETE|PATCH) +(\S.*)").fullmatch
 _JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json").fullmatch
 
@@ -161,14 +161,9 @@ def _each(
 
 def _tool_name(operation: Mapping[str, Any], method: str, path: str, prefix: str, taken: set[str]) -> str:
     written = operation.get("operationId")
-    usual = _NOT_IN_NAME.sub("_", written).strip("_") if isinstance(written, str) else ""
-    usual = usual or _NOT_IN_NAME.sub("_", f"{method}{path}").strip("_")
-    usual = name = (prefix + usual)[:NAME_CHARACTERS]
-    number = 2
-    while name in taken:
-        ending = f"_{number}"
-        name, number = usual[: NAME_CHARACTERS - len(ending)] + ending, number + 1
-    return name
+    if not isinstance(written, str) or not any(each.isalnum() for each in written):
+        written = f"{method}{path}"
+    return made_legal(prefix + made_legal(written, ()).strip("_"), taken, most=NAME_CHARACTERS)
 
 
 def _selects(word: str, ids: tuple[str, str], method: str, path: str, tags: Sequence[str]) -> bool:

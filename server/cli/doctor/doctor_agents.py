@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from server.cli import terminal
-from server.client.check_step import CheckStep, names_step
+from server.client.check_step import CheckStep, left_out_step, names_step
 
 if TYPE_CHECKING:
     from server.run.agent_dry_run import AgentDryRun, TriedAgent
@@ -45,6 +45,7 @@ def rehearsed_steps(found: AgentDryRun, *, settings: str) -> list[CheckStep]:
         for problem in found.problems
     ]
     names = [names_step(list(found.refused_names))] if found.refused_names else []
+    names += [left_out_step(found.left_out)] if found.left_out else []
     well = sum(each.outcome == "well" for each in found.agents)
     if steps or not well:
         return [*steps, *names]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Of those who were told to wait: the ones most often are whom an owner looks for.
 HELD_BACK_SHOWN = 3
+# Of each server, of what its agents have and cannot be offered.
+LEFT_OUT_SHOWN = 3
 
 # state → what it means, in the words of the table
 STATES = {
@@ -155,6 +157,14 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         if (trouble := each["trouble"]) is not None:
             pairs.append((f"upstream {each['name']}", f"{trouble['words']} (for {_age(trouble['since'])})"))
             pairs += _hit(each)
+    left: dict[str, list[str]] = server.get("left_out") or {}
+    for name, left_out in left.items():
+        more = len(left_out) - LEFT_OUT_SHOWN
+        said = [
+            *left_out[:LEFT_OUT_SHOWN],
+            *([f"and {more} more: ostiary upstream list"] if more > 0 else []),
+        ]
+        pairs += [(f"left out of {name}", each) for each in said]
     pairs.append(("data", str(server["data_dir"])))
     pairs += node_lines(server)
     if "store" in server:

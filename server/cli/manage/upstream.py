@@ -53,6 +53,8 @@ def _show(upstream: Mapping[str, Any]) -> None:
         terminal.out(f"      {sign}  {each['kind']} {clean(each['name'])}, {local.ago(each['since'])}")
     if (more := upstream["waiting_count"] - len(upstream["waiting"])) > 0:
         terminal.out(f"      and {more} more")
+    for each in upstream.get("left_out", ()):
+        terminal.out(f"      {paint('left out', 'yellow', sys.stdout)}  {clean(each)}")
 
 
 def _offered(upstream: Mapping[str, Any]) -> str:

@@ -30,11 +30,16 @@ _NO_CURSOR: Final = Raw(b"null")
 AskPage: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Raw]]
 
 
+class ListTooLong(NoMcpServer):
+    """A list with more than the asker takes."""
+
+
 async def list_pages(
     ask: AskPage, method: str, kind: str, *, entries: int = ENTRIES, size: int = LIST_BYTES
 ) -> AsyncGenerator[list[Raw]]:
     """Yield the entries of each page: `kind` is their key in the result, `entries` and `size` how many there may be in all, and in how many
-    bytes. Raises what `ask` raises, and `NoMcpServer` for what is no list, or none with an end."""
+    bytes. Raises what `ask` raises, `ListTooLong` behind those that are within the bounds, and `NoMcpServer` for what is no list, or none
+    with an end."""
     count, weight = 0, 0
     seen: set[str] = set()
     params: Mapping[str, Any] = {}
@@ -49,7 +54,9 @@ async def list_pages(
             raise NoMcpServer(f"answers {method} with something else") from None
         count, weight = count + len(page), weight + len(raw)
         if count > entries or weight > size:
-            raise NoMcpServer(f"answers {method} with more than {entries} entries, or {size // 1024} KiB")
+            if weight <= size:
+                yield page[: entries - count]
+            raise ListTooLong(f"answers {method} with more than {entries} entries, or {size // 1024} KiB")
         yield page
         if cursor is None:
             return

@@ -91,24 +91,30 @@ def tools(*names: str, **page: Any) -> dict[str, Any]:
     return {"tools": [{"name": name, "inputSchema": {}} for name in names], **page}
 
 
-async def offered(*pages: Any, log: Log | None = None) -> list[str]:
-    found = await offer_lists.read_lists(link(*pages, tools={}), name="test", log=(log or Log()).logger)
+async def offered(*pages: Any, log: Log | None = None, entries: int = 1000) -> list[str]:
+    over, logger = link(*pages, tools={}), (log or Log()).logger
+    found = await offer_lists.read_lists(over, entries=entries, name="test", log=logger)
     return [each.name for each in found.tools]
 
 
 async def test_a_list_goes_on_with_each_cursor_to_its_end() -> None:
     over = Scripted(iter([tools("a", nextCursor="1"), tools("b", nextCursor="2"), tools("c")]), tools={})
-    found = await offer_lists.read_lists(cast("Link", over), name="test", log=Log().logger)
+    found = await offer_lists.read_lists(cast("Link", over), entries=1000, name="test", log=Log().logger)
     assert [each.name for each in found.tools] == ["a", "b", "c"]
     assert [params for _, params in over.asked] == [{}, {"cursor": "1"}, {"cursor": "2"}]
 
 
 async def test_a_list_has_so_many_entries_and_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer_lists, "ENTRIES", 3)
     monkeypatch.setattr(list_pages, "PAGES", 2)
-    assert await offered(tools("a", "b", nextCursor="1"), tools("c")) == ["a", "b", "c"]
-    with pytest.raises(NoMcpServer, match="3 entries"):
-        await offered(tools("a", "b", nextCursor="1"), tools("c", "d"))
+    log = Log()
+    assert await offered(tools("a", "b", nextCursor="1"), tools("c"), entries=3, log=log) == ["a", "b", "c"]
+    assert not log.of("upstream.left_out")
+    assert await offered(tools("a", "b", nextCursor="1"), tools("c", "d"), entries=3, log=log) == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert "all but the first 3 of tools/list" in log.of("upstream.left_out")[0]["which"][0]
     with pytest.raises(NoMcpServer, match="never comes to the end"):
         await offered(tools("a", nextCursor="1"), tools("b", nextCursor="2"), tools("c"))
 
@@ -118,8 +124,9 @@ async def test_a_list_weighs_no_more_than_may_be_all_pages_together(monkeypatch:
     monkeypatch.setattr(offer_lists, "LIST_BYTES", sum(map(len, pages)))
     assert await offered(*pages) == ["a", "b"]
     monkeypatch.setattr(offer_lists, "LIST_BYTES", sum(map(len, pages)) - 1)
-    with pytest.raises(NoMcpServer, match="entries"):
-        await offered(*pages)
+    log = Log()
+    assert await offered(*pages, log=log) == ["a"]
+    assert log.of("upstream.left_out")[0]["kind"] == "tools"
 
 
 async def test_a_cursor_is_of_so_many_characters_and_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +180,7 @@ async def test_the_log_names_some_of_many_that_are_left_out() -> None:
 )
 async def test_only_what_an_upstream_declares_is_read(capabilities: Any, asked: Sequence[str]) -> None:
     over = Scripted(iter([{}, {}]), **capabilities)
-    found = await offer_lists.read_lists(cast("Link", over), name="test", log=Log().logger)
+    found = await offer_lists.read_lists(cast("Link", over), entries=1000, name="test", log=Log().logger)
     assert [method for method, _ in over.asked] == asked
     assert not found.completes
 
@@ -187,7 +194,12 @@ async def test_what_there_is_for_one_caller_is_not_waited_for_for_long(autojump_
 
     begun = trio.current_time()
     over = Slow(iter(()), resources={})
-    assert await offer_lists.read_resources(cast("Link", over), ALICE, name="test", log=Log().logger) == ()
+    assert (
+        await offer_lists.read_resources(
+            cast("Link", over), ALICE, entries=1000, name="test", log=Log().logger
+        )
+        == ()
+    )
     assert trio.current_time() - begun == pytest.approx(offer_lists.OWN_SECONDS)
     ((_, more),) = over.asked
     assert (more["call"].subject, more["call"].can) == ("alice", frozenset())

@@ -181,11 +181,12 @@ async def test_a_list_without_end_is_given_up() -> None:
         assert trouble_of(door) == "never comes to the end of tools/list"
 
 
-async def test_more_tools_than_anybody_reads_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer_lists, "ENTRIES", 10)
+async def test_of_more_tools_than_the_settings_allow_the_first_are_offered() -> None:
     double = Double(lists={"tools": [tool(f"t{number}") for number in range(11)]})
-    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
-        assert "more than 10 entries" in trouble_of(door)
+    async with over_tcp(double) as tcp, gate(tcp=tcp, max_entries=10) as door:
+        assert [each.name for each in door.backend.tools()] == [f"t{number}" for number in range(10)]
+        (left_out,) = door.backend.left_out()
+        assert "all but the first 10 of tools/list" in left_out and "max_entries" in left_out
 
 
 async def test_what_cannot_be_offered_is_left_out_and_the_rest_is_offered() -> None:
@@ -203,11 +204,11 @@ async def test_what_cannot_be_offered_is_left_out_and_the_rest_is_offered() -> N
     ]
     async with over_tcp(Double(lists={"tools": bad})) as tcp, gate(tcp=tcp) as door:
         offered = {each.name: each for each in door.backend.tools()}
-        assert list(offered) == ["say", "loose", "wordy", "priced"]
+        assert list(offered) == ["say", "loose", "a_b", "wordy", "priced"]
         assert len(str(offered["wordy"].description)) == offer_lists.DESCRIPTION_CHARACTERS
         assert offered["priced"].meta == {"mine": 1}
         (told,) = door.log.of("upstream.left_out")
-        assert told["count"] == 5
+        assert told["count"] == 5 == len(door.backend.left_out())
 
 
 @pytest.mark.parametrize(

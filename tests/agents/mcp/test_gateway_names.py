@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from upstreams import Caller, Double, Turn, gate, over_tcp, soon, tool, words
+from msgspec import UNSET
+from upstreams import Caller, Double, Turn, gate, over_tcp, parrot, soon, tool, words
 
 from server.agents.base.backend import Completing, PromptGet, ResourceRead
 from server.agents.base.catalog import Catalog, CatalogError, Source
@@ -163,7 +164,7 @@ async def test_one_that_comes_later_under_a_name_of_ours_is_left_out_wherever_it
         assert catalog.refresh() == frozenset()
         assert [entry.tool.name for entry in catalog.entries()] == ["fetch", "say"]
         assert isinstance(catalog.tools["say"].backend, Ours)
-        assert catalog.left_out == ("the tool say is offered by two and by one: rename one of them",)
+        assert catalog.left_out == ["the tool say is offered by two and by one: rename one of them"]
 
 
 async def test_a_resource_that_two_have_is_offered_at_two_addresses_and_read_at_each() -> None:
@@ -229,3 +230,43 @@ async def test_a_tool_behind_an_id_has_a_name_that_hosts_take() -> None:
 def test_hosts_take_letters_digits_and_two_signs(name: str, taken: bool) -> None:
     assert (fault_in_name(name) is None) is taken
     assert refused_names([name]) == ([] if taken else [name])
+
+
+async def test_names_that_are_none_here_are_mapped_and_called_by_their_own() -> None:
+    longest = "n" * 140
+    theirs = ["a/b", "a b", "näme", "größe:max", "日本", longest, longest[:-1] + "x", "plain"]
+    double = Double(lists={"tools": [tool(name) for name in theirs]}, handlers={"a b": parrot})
+    async with over_tcp(double) as tcp, gate(tcp=tcp, id="up") as door:
+        offered = {each.name: each for each in door.backend.tools()}
+        long = ("up__" + longest)[:128]
+        ours = [
+            "up__a_b",
+            "up__a_b_2",
+            "up__name",
+            "up__gro_e_max",
+            "up__unnamed",
+            long,
+            long[:126] + "_2",
+            "up__plain",
+        ]
+        assert list(offered) == ours
+        assert [offered[name].title for name in ours[:3]] == ["a/b", "a b", "näme"], "the originals are shown"
+        assert offered["up__plain"].title is UNSET
+        assert words(await door.call("up__a_b_2", arguments={"word": "hi"})) == "hi"
+        assert [each["params"]["name"] for each in double.of("tools/call")] == ["a b"]
+
+
+async def test_templates_with_wildcards_are_offered_and_read() -> None:
+    templates = [
+        {"uriTemplate": text, "name": text}
+        for text in ("path://{file*}", "repo://{owner}/{path*}/x", "d://{a}/{b*}")
+    ]
+    double = Double(lists={"resourceTemplates": templates}, capabilities={"resources": {}})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        catalog = Catalog([Source(name="one", backend=door.backend)])
+        assert [each.template.uri_template for each in catalog.templates()] == [
+            each["uriTemplate"] for each in templates
+        ]
+        for uri in ("path://a/b/c.txt", "repo://me/a/b/x", "d://1/2/3"):
+            assert catalog.fitting(uri) is not None, uri
+        assert catalog.fitting("repo://me/a/b/y") is None

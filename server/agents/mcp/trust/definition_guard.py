@@ -84,9 +84,9 @@ class PinGuard:
         self._judge(definitions)
         return _those(offered, self.verdict.allowed)
 
-    def withheld(self, tool: str) -> str | None:
-        key = DefinitionKey("tool", tool)
-        return self._words(key) if key in self._since else None
+    def withheld(self, is_meant: Callable[[str], bool]) -> str | None:
+        meant = (key for key in self._since if key.kind == "tool" and is_meant(key.name))
+        return next(map(self._words, meant), None)
 
     def _words(self, key: DefinitionKey) -> str:
         what = (

@@ -23,7 +23,7 @@ READ, WRITE = DefinitionKey("tool", "read"), DefinitionKey("tool", "write")
 
 
 def why(known: KnownUpstream, tool: str) -> str | None:
-    return known.guard.withheld(tool)
+    return known.guard.withheld(lambda name: name == tool)
 
 
 async def accept_all(desk: UpstreamRegistry, known: KnownUpstream) -> None:
