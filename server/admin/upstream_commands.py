@@ -183,6 +183,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "what": upstream.what,
             "trust": guard.mode,
             "identity": upstream.identity,
+            "revision": upstream.revision,
             "seen_at": guard.seen_at,
             "tools": sum(key.kind == "tool" for key in guard.offered),
             "accepted": len(guard.pins),

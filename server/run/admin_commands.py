@@ -46,7 +46,11 @@ def _upstreams(services: Services) -> list[Mapping[str, Any]] | None:
     if desk is None or not desk.known:
         return None
     return [
-        {"name": str(key), "trouble": None if (found := each.trouble()) is None else asdict(found)}
+        {
+            "name": str(key),
+            "revision": each.revision,
+            "trouble": None if (found := each.trouble()) is None else asdict(found),
+        }
         for key, each in desk.known.items()
     ]
 

@@ -26,6 +26,7 @@ from server.cli.this_program.mcp_servers_file import named_servers
         (("--upstream", "https://a.example", "--", "sh"), "error: --upstream and a command are two servers"),
         (("--env", "not a name", "--", "sh"), "error: --env 'not a name' is not the name of a variable"),
         (("--env", "KEY"), "error: --env goes with a command"),
+        (("--era", "handshake"), "error: --era goes with a command or --upstream"),
     ],
 )
 async def test_what_cannot_be_meant_is_a_misuse(

@@ -165,6 +165,12 @@ class McpBackend:
     def withheld(self, tool: str) -> str | None:
         return self._guard.withheld(lambda theirs: is_called(tool, theirs, self._config))
 
+    @property
+    def revision(self) -> str:
+        """The revision of MCP that is spoken with it; empty while there is no connection."""
+        link = self._upstream.link_nowait()
+        return "" if link is None else link.agreement.version
+
     def left_out(self) -> Sequence[str]:
         return self._upstream.left_out
 

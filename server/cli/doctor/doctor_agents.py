@@ -83,7 +83,9 @@ def _upstreams(upstreams: Sequence[Mapping[str, Any]]) -> list[CheckStep]:
         return bad
     count = len(upstreams)
     said = "is there, and says what was accepted" if count == 1 else "are there, and say what was accepted"
-    return [CheckStep.ok("upstreams", f"{count} {said}")]
+    revisions = sorted({each["revision"] for each in upstreams if each.get("revision")})
+    spoken = f" (MCP {', '.join(revisions)})" if revisions else ""
+    return [CheckStep.ok("upstreams", f"{count} {said}{spoken}")]
 
 
 def _agents(troubles: Sequence[Mapping[str, Any]] | None) -> list[CheckStep]:

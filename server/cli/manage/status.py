@@ -157,6 +157,8 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         if (trouble := each["trouble"]) is not None:
             pairs.append((f"upstream {each['name']}", f"{trouble['words']} (for {_age(trouble['since'])})"))
             pairs += _hit(each)
+        elif each.get("revision"):
+            pairs.append((f"upstream {each['name']}", f"MCP {each['revision']}"))
     left: dict[str, list[str]] = server.get("left_out") or {}
     for name, left_out in left.items():
         more = len(left_out) - LEFT_OUT_SHOWN

@@ -44,7 +44,8 @@ def _show(upstream: Mapping[str, Any]) -> None:
     name = paint(clean(upstream["upstream"]), "bold", sys.stdout)
     terminal.out(f"{name}  {clean(upstream['what'])}")
     terminal.out(f"    {_offered(upstream)}; trust = {upstream['trust']}")
-    terminal.out(f"    {_as_whom(upstream)}")
+    spoken = f", in MCP {clean(upstream['revision'])}" if upstream.get("revision") else ""
+    terminal.out(f"    {_as_whom(upstream)}{spoken}")
     if (trouble := upstream["trouble"]) is not None:
         marked = paint(clean(terminal.as_started(trouble["words"])), "yellow", sys.stdout)
         terminal.out(f"    {marked} (since {local.ago(trouble['since'])})")

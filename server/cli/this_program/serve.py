@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from shlex import join, quote
 from shutil import which
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
 import click
 
@@ -121,6 +121,11 @@ class _ServeCommand(click.Command):
     help="a variable that COMMAND gets to see; repeatable",
 )
 @click.option(
+    "--era",
+    type=click.Choice(["auto", "stateless", "handshake"]),
+    help="with COMMAND or --upstream: which MCP to speak with it (auto: 2026-07-28 where it can)",
+)
+@click.option(
     "--config",
     metavar="FILE",
     help="the settings (./ostiary.toml, else the platform's place, else defaults)",
@@ -160,6 +165,7 @@ def command(
     as_json: bool,
     upstream: str | None,
     variables: tuple[str, ...],
+    era: Literal["auto", "stateless", "handshake"] | None,
     verbose: bool,
     **flags: str | None,
 ) -> None:
@@ -187,7 +193,7 @@ def command(
     if server is not None and not one_server:
         raise terminal.Misuse("--server goes with --stdio and --tcp: over HTTP all servers are served")
     after_dashes = click.get_current_context().meta.get(AFTER_DASHES, ())
-    served = what_to_serve(target, upstream, after_dashes, variables)
+    served = what_to_serve(target, upstream, after_dashes, variables, era)
     if served is not None and one_server and served.max_body_kib and flags["max_body_kib"] is None:
         flags["max_body_kib"] = str(served.max_body_kib)
 

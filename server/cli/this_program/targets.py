@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from shutil import which
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from server.cli import terminal
 from server.cli.this_program.mcp_servers_file import named_servers, table_of
@@ -26,6 +26,9 @@ OTHERS: Final = frozenset({b"mcp", b"fastmcp"})
 JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
 
 
+Era: TypeAlias = Literal["auto", "stateless", "handshake"]
+
+
 class Target(NamedTuple):
     server: ServerConfig
     line: str = ""  # for people and programs that look for it on stderr
@@ -34,11 +37,19 @@ class Target(NamedTuple):
 
 
 def what_to_serve(
-    target: str | None, upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...]
+    target: str | None,
+    upstream: str | None,
+    command: tuple[str, ...],
+    variables: tuple[str, ...],
+    era: Era | None = None,
 ) -> Target | None:
     """Return what the command line alone says, or None where the settings say it. Raises `CliError`."""
     if variables and not command:
         raise terminal.Misuse("--env goes with a command", hint="ostiary serve --env API_KEY -- COMMAND …")
+    if era is not None and not command and upstream is None:
+        raise terminal.Misuse(
+            "--era goes with a command or --upstream", hint="ostiary serve --era handshake -- COMMAND …"
+        )
     said = [
         name
         for name, given in (("TARGET", target), ("--upstream", upstream), ("a command", command))
@@ -51,10 +62,10 @@ def what_to_serve(
         )
     if target is not None:
         return _target_of(target)
-    return _behind(upstream, command, variables) if said else None
+    return _behind(upstream, command, variables, era or "auto") if said else None
 
 
-def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...]) -> Target:
+def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...], era: Era) -> Target:
     from server.agents.mcp.mcp_settings import McpConfig, problems
     from server.settings.setting_shapes import ServerConfig
 
@@ -64,7 +75,7 @@ def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str
             hint="give its path, if it is not in one of the folders of your PATH",
         )
     # Whoever named it here means it: it is believed what it says first.
-    agent = McpConfig(url=upstream or "", command=command, env=variables, trust="first-use")
+    agent = McpConfig(url=upstream or "", command=command, env=variables, era=era, trust="first-use")
     if found := problems(agent):
         key, what = found[0]
         named = {"url": "--upstream", "env": "--env"}.get(key, "the command")

@@ -57,6 +57,11 @@ class KnownUpstream(msgspec.Struct, kw_only=True):
     backend: object = None
     again: Callable[[], None] = lambda: None  # it is worth another try
 
+    @property
+    def revision(self) -> str:
+        """The revision of MCP that is spoken with it; empty while there is no connection."""
+        return str(getattr(self.backend, "revision", ""))
+
     def trouble(self) -> Trouble | None:
         return self.backend.trouble() if isinstance(self.backend, Watched) else self.guard.trouble()
 
