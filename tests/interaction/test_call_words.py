@@ -315,7 +315,7 @@ class _OfOthers(Agent):
 
     def __init__(self, guard: PinGuard) -> None:
         super().__init__({})
-        self.withheld = guard.withheld
+        self.withheld = lambda name: guard.withheld(lambda theirs: theirs == name)
 
 
 async def _withheld(book: RefusedCalls) -> None:
