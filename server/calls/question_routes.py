@@ -38,7 +38,7 @@ async def resumable(
 ) -> T | InputRequiredResult:
     """`run` is given the line to its caller, and the last checkpoint of an earlier run of this very request. `salient` is what of
     the parameters makes it the same request."""
-    if not request.revision.modern:
+    if not request.route.revision.modern:
         session = request.session
         ask = (
             None
@@ -99,7 +99,7 @@ def _line_of(request: Request, params: Resumable, ask: Ask | None, repeats: Call
     token = params.meta.progress_token
     return CallerLine(
         request.line,
-        request.revision,
+        request.route.revision,
         can=request.can,
         ask=ask,
         token=None if token is UNSET or request.line is SILENT else token,

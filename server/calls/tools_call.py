@@ -419,7 +419,7 @@ def _failed(text: str) -> ToolResult:
 async def _use_or_order(
     request: Request, tool: ToolEntry, line: CallerLine, resumed: Any
 ) -> ToolResult | RawResult:
-    face = request.endpoint.task_face(request.revision)
+    face = request.endpoint.task_face(request.route.revision)
     rules = request.endpoint.tasks
     if face is None or rules is None:
         return await _use(request, tool, line, resumed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from server.agents.base.backend import ToolCall
-from server.agents.chat.chat_completions import ChatCompletion, json_object, member_of
+from server.agents.chat.chat_completions import ChatCompletion, json_object
 from server.agents.chat.chat_endpoint import (
     PROGRESS_SECONDS,
     AgentEndpoint,
@@ -83,13 +83,14 @@ def problems(config: ChatConfig) -> list[tuple[str, str]]:
 def reply_in(body: bytes) -> ChatCompletion:
     """Read `message.content`, else `content`, else `text`: the first that says anything. Raises `BadCompletion`."""
     document = json_object(body)
-    candidates = (
-        member_of(document, "message").get("content"),
-        document.get("content"),
-        document.get("text"),
-    )
-    texts = (each.strip() for each in candidates if isinstance(each, str))
-    return ChatCompletion(text=next(filter(None, texts), ""))
+    message = document.get("message")
+    said: list[object] = [document.get("content"), document.get("text")]
+    if isinstance(message, dict):
+        said.insert(0, message.get("content"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+    for each in said:
+        if isinstance(each, str) and (text := each.strip()):
+            return ChatCompletion(text=text)
+    return ChatCompletion(text="")
 
 
 class ChatBackend(ConversationAgent):

@@ -107,7 +107,7 @@ class AgentEndpoint:
             connections=config.max_connections,
             ca_file=Path(config.ca_file).expanduser() if config.ca_file else None,
         )
-        self._turns = Turns(
+        self.turns = Turns(
             config.max_connections
         )  # so that nobody waits in the fetcher, where callers are not told apart
         sent = tuple((name, value.reveal()) for name, value in headers.items())
@@ -127,19 +127,16 @@ class AgentEndpoint:
         return trio.current_time() + self._seconds
 
     async def take_turn(self, call: AgentRequest, deadline: float) -> float:
-        """Take a place among the calls that run at once, until `end_turn`. Returns the deadline from now on: a task waits as
+        """Take a place among the calls that run at once, until it is given back to `turns`. Returns the deadline from now on: a task waits as
         long as it takes and has its time afterwards. Raises `Busy`."""
-        if self._turns.take_nowait(call.sharer):
+        if self.turns.take_nowait(call.sharer):
             return deadline
         left = max(0.0, deadline - trio.current_time())
         try:
-            await self._turns.take(call.sharer, seconds=min(TURN_SECONDS, left), unhurried=call.unhurried)
+            await self.turns.take(call.sharer, seconds=min(TURN_SECONDS, left), unhurried=call.unhurried)
         except NoTurn as error:
             raise Busy(str(error)) from error
         return self.deadline() if call.unhurried else deadline
-
-    def end_turn(self, call: AgentRequest) -> None:
-        self._turns.give_back(call.sharer)
 
     def too_slow(self) -> ToolResult:
         # The tool ran and failed: the agent may be at work still, so this is a result and not a refusal.

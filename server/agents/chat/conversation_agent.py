@@ -107,7 +107,7 @@ class ConversationAgent:
                     await self._endpoint.ask(document, call_id=call.call_id, deadline=deadline, paid=paid)
                 )
         finally:
-            self._endpoint.end_turn(call)
+            self._endpoint.turns.give_back(call.sharer)
         if not completion.text:
             raise empty_response()
         return completion

@@ -336,7 +336,7 @@ async def test_whoever_has_no_call_at_the_agent_comes_before_who_has_some() -> N
         call("many")
         with trio.fail_after(PATIENCE):
             await came.wait()
-        turns = under_test._endpoint._turns
+        turns = under_test._endpoint.turns
         for waiting, sharer in enumerate(("many", "task", "many", "few"), 1):
             call(sharer, unhurried=sharer == "task")
             while turns.waiting < waiting:
@@ -349,7 +349,7 @@ async def test_a_call_that_has_waited_for_its_turn_was_not_made(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     under_test = backend("http://127.0.0.1:9/chat", max_connections=1)
-    assert under_test._endpoint._turns.take_nowait("other")
+    assert under_test._endpoint.turns.take_nowait("other")
     with pytest.raises(Busy, match="as many calls"):
         await ask(under_test)
     assert trio.current_time() == pytest.approx(10)
