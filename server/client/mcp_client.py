@@ -34,6 +34,7 @@ from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel, LogMessage, NullOutlet, Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.request_headers import parameter_headers
+from server.mcp.tool_names import WHOLE_LIST
 
 if TYPE_CHECKING:
     from server.payments.buyer.payer import PaidCall
@@ -115,14 +116,18 @@ class McpClient:
         return self._nameless is not None and self._nameless.taken
 
     async def tools(self) -> list[dict[str, Any]]:
-        """Return the whole catalogue, page by page."""
+        """Return the whole catalogue, page by page, also of a server of ours that would rather have it searched."""
         return await self.listed("tools/list", "tools", "name")
 
     async def listed(self, method: str, kind: str, named_by: str) -> list[dict[str, Any]]:
         """Return a list of the server's, page by page: `kind` is its key in the result, `named_by` the one that each entry has."""
         found: list[dict[str, Any]] = []
+
+        async def ask(params: Mapping[str, Any]) -> Raw:
+            return await self._raw(method, {**params, "_meta": WHOLE_LIST})
+
         with self._told(method):
-            async for page in list_pages(partial(self._raw, method), method, kind):
+            async for page in list_pages(ask, method, kind):
                 found.extend(members(entry) for entry in page)
         return [entry for entry in found if isinstance(entry.get(named_by), str)]
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from server.mcp.messages import ProgressToken
+from server.mcp.tool_names import DISCOVERY
 
 Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -31,7 +32,7 @@ class RequestMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     payment: Any = field(default=UNSET, name="x402/payment")
     idempotency_key: Any = field(default=UNSET, name="x402/idempotency-key")
     # Of a list of tools where others get two that search: "list" for the whole of it.
-    discovery: Any = field(default=UNSET, name="io.ostiary/discovery")
+    discovery: Any = field(default=UNSET, name=DISCOVERY)
 
 
 NO_META = RequestMeta()

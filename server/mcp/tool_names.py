@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Final
 
 HOSTS: Final = "Claude, Claude Desktop, Codex and Copilot"
@@ -18,24 +19,42 @@ NAMED: Final = 10  # in one sentence
 # Of a server whose tools are found by searching: one finds them, the other calls one by its name.
 FIND_TOOLS: Final = "find_tools"
 CALL_TOOL: Final = "call_tool"
+# The entry in `_meta` of a list for a client that wants it whole.
+DISCOVERY: Final = "io.ostiary/discovery"
+WHOLE_LIST: Final = MappingProxyType({DISCOVERY: "list"})
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _TAKEN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 
 
-def made_legal(written: str, taken: Container[str], *, most: int = MOST_LEGAL) -> str:
-    """Return a name that the protocol allows (SEP-986) and nobody has: letters without their marks, `_` for what is no letter, and a number
-    behind one that is taken."""
-    if not written or _ILLEGAL.search(written):
-        apart = unicodedata.normalize("NFKD", written)
-        plain = "".join(each for each in apart if not unicodedata.combining(each))
-        written = _ILLEGAL.sub("_", plain).strip("_") or "unnamed"
-    usual = name = written[:most]
-    number = 2
-    while name in taken:
-        ending = f"_{number}"
-        name, number = usual[: most - len(ending)] + ending, number + 1
-    return name
+class LegalNames:
+    """Names that the protocol allows (SEP-986), each given once: letters without their marks, `_` for what is no letter, and a number behind
+    one that is given already."""
+
+    def __init__(self, most: int = MOST_LEGAL) -> None:
+        self._most = most
+        self._given: set[str] = set()
+        self._numbers: dict[str, int] = {}  # name → the last number behind it: many may be the same name
+
+    def give(self, written: str) -> str:
+        usual = name = legal(written)[: self._most]
+        while name in self._given:
+            number = self._numbers[usual] = self._numbers.get(usual, 1) + 1
+            ending = f"_{number}"
+            name = usual[: self._most - len(ending)] + ending
+        self._given.add(name)
+        return name
+
+
+def legal(written: str) -> str:
+    """Return a name as the protocol allows it, or the same one."""
+    if written and not _ILLEGAL.search(written):
+        return written
+    apart = unicodedata.normalize("NFKD", written)
+    return (
+        _ILLEGAL.sub("_", "".join(each for each in apart if not unicodedata.combining(each))).strip("_")
+        or "unnamed"
+    )
 
 
 def not_offered(name: str, offered: Iterable[str]) -> str:

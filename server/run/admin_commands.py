@@ -131,7 +131,7 @@ def commands_of(
             "left_out": {
                 name: list(left_out[:LEFT_OUT_NAMED])
                 for name, endpoint in services.endpoints.items()
-                if (left_out := endpoint.catalog.left_out)
+                if (left_out := endpoint.catalog.all_left_out())
             },
             "upstreams": _upstreams(services),
             "certificate": None if certificate is None else certificate.described(),

@@ -147,7 +147,7 @@ class _Stage:
         except ValueError as error:
             return [str(error)]
         self.refused_names = refused_names(offering.catalog.tools)
-        self.left_out = offering.catalog.left_out
+        self.left_out = offering.catalog.all_left_out()
         return []
 
     async def close(self) -> None:

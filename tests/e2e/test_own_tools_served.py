@@ -45,9 +45,12 @@ def test_they_cost_nothing_where_everything_else_does_and_come_with_new_settings
 
 
 def test_tools_are_found_by_searching_where_the_settings_say_so(home: Path) -> None:
-    with house(home, "").serving() as server:
+    with (program := house(home, "")).serving() as server:
         house(home, 'discovery = "search"')
         server.await_words("settings.reloaded")
+        # A person at a terminal looks for tools with their own eyes.
+        names = [tool["name"] for tool in program.ask("tools", server.endpoint)["tools"]]
+        assert names == ["echo", "clock", "countdown"]
         found = call_tool(server.endpoint, "find_tools", {"question": "what time is it in a zone?"})
         (clock,) = found["structuredContent"]["tools"]
         assert clock["name"] == "clock" and "io.ostiary/price" in clock["_meta"]

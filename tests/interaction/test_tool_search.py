@@ -12,7 +12,7 @@ from auth.values.identity_model import Principal, PrincipalKind
 from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
 from server.calls.rights.visitors import VISITOR
-from server.calls.servers.tool_search import search
+from server.calls.servers.tool_search import COUNTED_CHARACTERS, MOST_ARGUMENTS, search
 from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
@@ -106,6 +106,17 @@ async def test_a_call_by_name_is_the_call_of_that_tool() -> None:
     assert ("weather__get_forecast", "ok") in [(name, how) for name, how in made.measured]
     wrong = await called(made, "call_tool", name="weather__get_forecast")
     assert wrong["isError"] is True and "city" in wrong["content"][0]["text"]
+
+
+async def test_what_agents_of_others_say_at_length_is_counted_in_part() -> None:
+    end = COUNTED_CHARACTERS * " " + "needle"
+    properties = {f"a{place}": {"type": "string", "description": end} for place in range(2 * MOST_ARGUMENTS)}
+    schema = {"type": "object", "properties": {**properties, "odd": True}}
+    listed = {"wordy": Tool(name="wordy", title=end, description=end, input_schema=schema)}
+    made: list[House] = []
+    agent = Source(name="agent", backend=Agent({"wordy": answers}, listed))
+    made.append(house(agent, search([], lambda: made[0].endpoint), tokens={"t": USER}))
+    assert await found(made[0], "needle") == [] and await found(made[0], "wordy") == ["wordy"]
 
 
 async def test_what_is_hidden_cannot_be_called_by_name() -> None:

@@ -191,6 +191,7 @@ class Catalog:
         self._prices = prices
         self._lists = _lists(self._sources, rules, prices, stand_ins, policy)
         self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
+        self.has_tasks: bool = self._lists.has_tasks  # any tool's call can be a task
         # Later an agent may take a tool back, and what the settings say of it waits for its return.
         unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
         if unknown and not self.awaits_more:
@@ -215,7 +216,11 @@ class Catalog:
 
     @property
     def left_out(self) -> Sequence[str]:
-        """What agents have and cannot be offered, with the reason."""
+        """The offers that clash with others or break a rule here, with the reason."""
+        return self._lists.left_out
+
+    def all_left_out(self) -> Sequence[str]:
+        """Return `left_out`, and what agents of others have and cannot offer, which they have told the log themselves."""
         theirs = [
             f"{source.name}: {each}"
             for source in self._sources
@@ -223,11 +228,6 @@ class Catalog:
             for each in source.backend.left_out()
         ]
         return [*self._lists.left_out, *theirs]
-
-    @property
-    def has_tasks(self) -> bool:
-        """Whether any tool's call can be a task."""
-        return self._lists.has_tasks
 
     def get(self, name: str) -> ToolEntry | None:
         return self._lists.tools.get(name)
@@ -326,7 +326,7 @@ class Catalog:
 
     def _put(self, lists: _Lists) -> frozenset[str]:
         before, self._lists = self._lists, lists
-        self.tools = lists.tools
+        self.tools, self.has_tasks = lists.tools, lists.has_tasks
         seen, now = before.offered(), lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
 

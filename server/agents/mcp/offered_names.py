@@ -19,7 +19,7 @@ from server.agents.mcp.offer_guard import UpstreamLists
 from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import ToolSchema
-from server.mcp.tool_names import made_legal
+from server.mcp.tool_names import MOST_LEGAL, LegalNames, legal
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -46,12 +46,12 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
         addresses = UpstreamAddresses(config.id)
         mark_up = read_mark_up(config.mark_up) if config.mark_up else None
         banner = f"[{config.id}] " if config.banner and config.id else ""
-        tools: dict[str, Tool] = {}
+        names, tools = LegalNames(), dict[str, Tool]()
         tool_names: dict[str, str] = {}
         for tool in lists.tools:
             if not selected(tool.name, config.tools):
                 continue
-            name = made_legal(prefix + made_legal(config.rename.get(tool.name, tool.name), ()), tools)
+            name = names.give(prefix + legal(config.rename.get(tool.name, tool.name)))
             price = lists.prices.get(tool.name)
             meta = tool.meta
             if mark_up is not None and price is not None:
@@ -104,7 +104,7 @@ NO_NAMED_LISTS: Final = NamedLists()
 def is_called(name: str, theirs: str, config: McpConfig) -> bool:
     """Say whether a tool of the upstream would have this name here, but for a number behind it."""
     prefix = config.id + config.separator if config.id else ""
-    return name == made_legal(prefix + made_legal(config.rename.get(theirs, theirs), ()), ())
+    return name == (prefix + legal(config.rename.get(theirs, theirs)))[:MOST_LEGAL]
 
 
 def chosen(lists: UpstreamLists, config: McpConfig) -> UpstreamLists:

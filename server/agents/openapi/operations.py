@@ -15,7 +15,7 @@ import msgspec
 
 from server.agents.openapi.openapi_document import ApiDocument, BadApi
 from server.lib.json_objects import items, mapping
-from server.mcp.tool_names import made_legal
+from server.mcp.tool_names import LegalNames, legal
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 BodyKind: TypeAlias = Literal["json", "form", "text"]
@@ -120,11 +120,10 @@ def read_operations(
     found: list[ApiOperation] = []
     left_out: list[LeftOut] = []
     unused = {*include, *exclude}
-    taken: set[str] = set()
+    names = LegalNames(NAME_CHARACTERS)
     for path, method, item, operation in _each(document, left_out):
         what = f"{method.upper()} {path}"
-        name = _tool_name(operation, method, path, prefix, taken)
-        taken.add(name)
+        name = names.give(prefix + _tool_name(operation, method, path))
         tags = [tag for tag in items(operation.get("tags")) if isinstance(tag, str)]
         ids = (name, str(operation.get("operationId") or ""))
         chosen = [word for word in include if _selects(word, ids, method, path, tags)]
@@ -159,11 +158,11 @@ def _each(
                 yield path, method, item, cast("Mapping[str, Any]", operation)
 
 
-def _tool_name(operation: Mapping[str, Any], method: str, path: str, prefix: str, taken: set[str]) -> str:
+def _tool_name(operation: Mapping[str, Any], method: str, path: str) -> str:
     written = operation.get("operationId")
     if not isinstance(written, str) or not any(each.isalnum() for each in written):
         written = f"{method}{path}"
-    return made_legal(prefix + made_legal(written, ()).strip("_"), taken, most=NAME_CHARACTERS)
+    return legal(written).strip("_")
 
 
 def _selects(word: str, ids: tuple[str, str], method: str, path: str, tags: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ price and records are the real tool's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -16,6 +17,7 @@ from auth.values.identity_model import Principal
 from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source, ToolEntry
 from server.calls.rights.standing import Standing
+from server.lib.json_objects import mapping
 from server.lib.text_ranking import TextRanking
 from server.mcp.call_outlet import Outlet
 from server.mcp.inbound_messages import Headers
@@ -36,6 +38,9 @@ QUESTION_CHARACTERS: Final = 1000
 # Names of agents that the description tells.
 AREAS: Final = 30
 # A tool's name says most of what it does; what its arguments are about is a hint.
+# Of one description, and of all that a tool says of its arguments: agents of others may say much more, and it is counted at once.
+COUNTED_CHARACTERS: Final = 1000
+MOST_ARGUMENTS: Final = 50
 _NAME, _TITLE, _DESCRIPTION, _ARGUMENTS = 3.0, 2.0, 1.0, 0.4
 
 
@@ -181,16 +186,12 @@ def _shown(tool: Tool) -> Mapping[str, Any]:
 
 
 def _words_of(tool: Tool) -> Sequence[tuple[str, float]]:
-    parts = [(tool.name, _NAME)]
-    if tool.title is not UNSET:
-        parts.append((tool.title, _TITLE))
-    if tool.description is not UNSET:
-        parts.append((tool.description, _DESCRIPTION))
-    properties = tool.input_schema.get("properties")
-    if isinstance(properties, dict):
-        for name, schema in cast("dict[str, Any]", properties).items():
-            described = (
-                cast("dict[str, Any]", schema).get("description", "") if isinstance(schema, dict) else ""
-            )
-            parts.append((f"{name} {described}", _ARGUMENTS))
-    return parts
+    said: list[str] = []
+    for name, schema in islice(mapping(tool.input_schema.get("properties")).items(), MOST_ARGUMENTS):
+        said.append(f"{name} {mapping(schema).get('description', '')}"[:COUNTED_CHARACTERS])
+    return (
+        (tool.name, _NAME),
+        ("" if tool.title is UNSET else tool.title[:COUNTED_CHARACTERS], _TITLE),
+        ("" if tool.description is UNSET else tool.description[:COUNTED_CHARACTERS], _DESCRIPTION),
+        (" ".join(said)[:COUNTED_CHARACTERS], _ARGUMENTS),
+    )

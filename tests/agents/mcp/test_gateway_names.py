@@ -164,7 +164,7 @@ async def test_one_that_comes_later_under_a_name_of_ours_is_left_out_wherever_it
         assert catalog.refresh() == frozenset()
         assert [entry.tool.name for entry in catalog.entries()] == ["fetch", "say"]
         assert isinstance(catalog.tools["say"].backend, Ours)
-        assert catalog.left_out == ["the tool say is offered by two and by one: rename one of them"]
+        assert catalog.left_out == ("the tool say is offered by two and by one: rename one of them",)
 
 
 async def test_a_resource_that_two_have_is_offered_at_two_addresses_and_read_at_each() -> None:
