@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,8 @@ from server.client.bridge_messages import (
     one_line,
 )
 from server.client.bridge_relay import Relay, Revise
-from server.client.mcp_session.http_answers import Sleep, listen
+from server.client.client_errors import NotLoggedIn, ScopeNeeded
+from server.client.mcp_session.http_answers import LONGEST_WAIT_SECONDS, Sleep, listen
 from server.client.mcp_session.http_changes import until
 from server.client.mcp_session.http_sessions import HttpSession, HttpSessions, say_in, shake_hands
 from server.client.mcp_session.http_wire import HttpWire, SessionGone
@@ -101,10 +103,16 @@ class SessionSide:
                 sleep=self._sleep,
             )
             try:
-                if await until(ready, hear) and not ready.is_set():
+                lost = await until(ready, hear)
+            except (NotLoggedIn, ScopeNeeded):
+                continue  # the next message says so where the client sees it
+            except BackendError:  # a message that is too large, for one: what comes after it is to be heard
+                await self._sleep(LONGEST_WAIT_SECONDS)
+                self._ready.set()
+                continue
+            with suppress(BackendError):  # the next message tries again, and says so where the client sees it
+                if lost and not ready.is_set():
                     await self._sessions.renew(session, None)
-            except BackendError:
-                continue  # the next message tries again, and says so where the client sees it
 
     async def end(self) -> None:
         """End the session at the server. This takes a bounded time, and the server's errors are ignored."""

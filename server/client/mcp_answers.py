@@ -23,6 +23,7 @@ from server.client.mcp_session.session_messages import (
 from server.client.server_info import ServerInfo
 from server.lib.json_objects import mapping
 from server.lib.oauth_client.addresses import host_of
+from server.mcp.call_failures import BackendError
 from server.mcp.versions import TASKS_EXTENSION
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def told(url: str, method: str) -> Generator[None]:
     """Turn what goes wrong in a session into what a person is told: a `ClientError`."""
     try:
         yield
+    except ClientError:  # some are `BackendError`s as well
+        raise
     except ServerRefusal as refusal:
         error = {"code": refusal.code, "message": str(refusal), "data": refusal.data}
         raise refused(error, method) from None
@@ -103,6 +106,8 @@ def told(url: str, method: str) -> Generator[None]:
         raise BadAnswer(f"{host_of(url)} {failure}", hint="the call may have been carried out") from None
     except ServerFailure as failure:
         raise bad_answer(url, str(failure)) from None
+    except BackendError as failure:
+        raise CallRefused(f"{method}: {failure}", code=0) from None
 
 
 def bad_answer(url: str, text: str) -> BadAnswer:

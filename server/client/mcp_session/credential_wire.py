@@ -73,10 +73,13 @@ class CredentialWire(HttpWire):
         # What lasts has connections of its own, or calls would wait for what never ends.
         self._calls = Fetcher(where.url, connections=where.connections, ca_file=ca_file)
         self._streams = Fetcher(where.url, connections=STREAMS, ca_file=ca_file)
+        # Each call may fetch the rest of its answer, while its first connection is still open.
+        self._rests = Fetcher(where.url, connections=where.connections, ca_file=ca_file)
         both = (("Content-Type", JSON), ("Accept", f"{JSON}, {EVENTS}"))
         self._post: Final = self._calls.prepare("POST", both)
         self._stream_post: Final = self._streams.prepare("POST", both)
         self._stream_get: Final = self._streams.prepare("GET", (("Accept", EVENTS),))
+        self._rest_get: Final = self._rests.prepare("GET", (("Accept", EVENTS),))
         self._delete: Final = self._calls.prepare("DELETE", (("Accept", JSON),))
         self._shown: Mapping[str, str] = {}  # what a request was last shown with, and the same as lines
         self._shown_lines = b""
@@ -116,6 +119,8 @@ class CredentialWire(HttpWire):
     def stream(
         self, message: bytes | None, headers: bytes, call: SessionRequest | None
     ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        if message is None and call is not None:
+            return self._open(self._rests, self._rest_get + headers, b"", call, ENDLESS_BYTES)
         head = (self._stream_get if message is None else self._stream_post) + headers
         return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
 
@@ -137,6 +142,7 @@ class CredentialWire(HttpWire):
     async def aclose(self) -> None:
         await self._calls.aclose()
         await self._streams.aclose()
+        await self._rests.aclose()
 
     @asynccontextmanager
     async def _open(

@@ -60,8 +60,9 @@ class StreamPlace(msgspec.Struct):
     retry_millis: int | None = None
     idle: int = 0  # connections in a row that brought nothing new
 
-    def move(self, decoder: EventDecoder) -> None:
-        self.idle = self.idle + 1 if decoder.last_id is None else 0
+    def move(self, decoder: EventDecoder, *, heard: bool = False) -> None:
+        """Note where a connection ended. `heard`: it brought something all the same, whose place its server does not say."""
+        self.idle = 0 if heard or decoder.last_id not in (None, self.last_id) else self.idle + 1
         self.last_id = decoder.last_id or self.last_id
         if decoder.retry_millis is not None:
             self.retry_millis = decoder.retry_millis
@@ -140,9 +141,9 @@ async def heard(answer: UpstreamAnswer, decoder: EventDecoder, take: Take[T]) ->
 
 
 async def _rest(place: StreamPlace, wire: HttpWire, take: Take[T], go_on: GoOn | None, sleep: Sleep) -> T:
-    """Fetch the rest of an answer, over as many connections as it takes."""
-    trouble: Exception
-    gone = trouble = ServerGone("ended the answer before the result")
+    """Fetch the rest of an answer, over as many connections as it takes. Whatever fails: the request was sent, and may have been carried out."""
+    gone = "ended the answer before the result"
+    trouble: Exception | None = None
     failures = 0
     while go_on and place.lines and place.idle < RESUMED_AT_MOST and failures < RESUME_TRIES:
         await sleep(place.pause)
@@ -158,12 +159,12 @@ async def _rest(place: StreamPlace, wire: HttpWire, take: Take[T], go_on: GoOn |
                     failures += 1
                     trouble = wire.problem(answer)
                 else:  # nobody can say what became of the call
-                    failures, trouble = RESUME_TRIES, gone
+                    failures, trouble = RESUME_TRIES, None
         except Unanswered as error:
             failures += 1
             trouble = error
         place.move(decoder)
-    raise trouble
+    raise ServerGone(gone if trouble is None else f"{gone}, and then {trouble}") from trouble
 
 
 async def listen(
@@ -181,11 +182,18 @@ async def listen(
     while True:
         decoder = EventDecoder(limit=MESSAGE_BYTES)
         trouble: Exception | None = None
+        messages, begun = 0, trio.current_time()
+
+        async def counted(message: bytes) -> T | None:
+            nonlocal messages
+            messages += 1
+            return await take(message)
+
         try:
             async with wire.stream(None, head + place.lines, None) as answer:
                 if is_stream(answer):
                     opened = True
-                    await heard(answer, decoder, take)
+                    await heard(answer, decoder, counted)
                 elif is_passing(answer.status):
                     trouble = wire.problem(answer)
                 else:
@@ -193,7 +201,8 @@ async def listen(
                     return answer.status == 404 and opened and in_session
         except Unanswered as error:
             trouble = error
-        place.move(decoder)
+        lasted = trio.current_time() - begun > LONGEST_WAIT_SECONDS
+        place.move(decoder, heard=messages > 0 or (lasted and trouble is None))
         await sleep(place.pause)
         missed(trouble)
 

@@ -54,10 +54,10 @@ class HttpChanges:
         self,
         agreement: Agreement,
         session: Callable[[], HttpSession],
-        renew: Callable[[], Awaitable[None]],
+        renew: Callable[[HttpSession], Awaitable[None]],
         followed: Mapping[str, None],
     ) -> None:
-        """Listen until there is nothing to listen to. `session` is the one of every request now, `renew` begins another."""
+        """Listen until there is nothing to listen to. `session` is the one of every request now, `renew` begins another in the place of one."""
 
         async def hear() -> bool:
             now = session()
@@ -67,7 +67,7 @@ class HttpChanges:
                 self._wire, now.head, self._take(0), in_session=now.id is not None, missed=self._missed
             )
             if lost:
-                await renew()
+                await renew(now)
             return lost
 
         if not agreement.modern and not _tells_anything(agreement):

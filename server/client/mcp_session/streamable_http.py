@@ -115,8 +115,8 @@ class HttpLink(Link):
         self.ended.set()
         await self._sessions.end()
 
-    async def _renew_own(self) -> None:
-        if await self._sessions.renew(self._sessions.own, None):
+    async def _renew_own(self, lost: HttpSession) -> None:
+        if await self._sessions.renew(lost, None):
             self._tells.lists()
 
     async def _greet(self, session: HttpSession) -> Agreement:

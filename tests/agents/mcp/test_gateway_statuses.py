@@ -41,6 +41,7 @@ from server.client.mcp_session.session_messages import (
     METHOD_NOT_FOUND,
     Answered,
     PaymentAsked,
+    ServerAway,
     ServerFailure,
     ServerGone,
     ServerRefusal,
@@ -281,7 +282,7 @@ async def test_the_rest_of_a_stream_comes_with_a_good_status(
 
 
 @pytest.mark.parametrize(
-    ("busy", "comes"), [(RESUME_TRIES - 1, "done"), (RESUME_TRIES, "ServerFailure is busy")]
+    ("busy", "comes"), [(RESUME_TRIES - 1, "done"), (RESUME_TRIES, "ServerGone ended the answer before")]
 )
 async def test_the_rest_of_a_stream_is_asked_for_again_while_its_server_is_busy(
     busy: int, comes: str, autojump_clock: object
@@ -290,6 +291,34 @@ async def test_the_rest_of_a_stream_is_asked_for_again_while_its_server_is_busy(
     first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
     found = answer_of(first, take, lambda lines: over.stream(None, lines, None))
     assert (await outcome(found)).startswith(comes)
+
+
+async def test_a_request_that_was_sent_is_never_called_unsent_whatever_keeps_its_rest_away(
+    autojump_clock: object,
+) -> None:
+    tried: list[bytes] = []
+
+    def go_on(lines: bytes) -> Any:
+        tried.append(lines)
+        raise NotReached("cannot be reached: connection refused")
+
+    first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
+    with pytest.raises(ServerGone, match="ended the answer before the result, and then cannot be") as gone:
+        await answer_of(first, take, go_on)
+    assert not isinstance(gone.value, ServerAway), "whoever hears of that makes the call again"
+    assert len(tried) == RESUME_TRIES
+
+
+async def test_a_place_that_is_said_twice_is_nothing_new(autojump_clock: object) -> None:
+    asked: list[bytes] = []
+
+    def go_on(lines: bytes) -> Any:
+        asked.append(lines)
+        return wire(Answer(200, event(b"{}", "e-1"), EVENTS)).stream(None, b"", None)
+
+    first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
+    assert (await outcome(answer_of(first, take, go_on))).startswith("ServerGone")
+    assert len(asked) == RESUMED_AT_MOST
 
 
 class Broken(Answer):
@@ -475,19 +504,20 @@ async def test_what_lasts_has_connections_of_its_own_and_all_are_closed(
         Log().logger,
         "test",
     )
-    calls, streams = made
-    for message in (None, b"{}"):
-        async with over.stream(message, b"", CALLER):
+    calls, streams, rests = made
+    for message, caller in ((None, None), (b"{}", CALLER), (None, CALLER)):
+        async with over.stream(message, b"", caller):
             pass
     async with over.post(b"{}", b"", CALLER):
         pass
     await over.delete(b"", CALLER)
     both = f"{JSON}, {EVENTS}"
     assert streams.sent == [(f"GET {EVENTS}\r\n".encode(), b""), (f"POST {both}\r\n".encode(), b"{}")]
+    assert rests.sent == [(f"GET {EVENTS}\r\n".encode(), b"")]
     assert calls.sent == [(f"POST {both}\r\n".encode(), b"{}"), (f"DELETE {JSON}\r\n".encode(), b"")]
-    assert (calls.most, streams.most) == (7, credential_wire.STREAMS)
+    assert (calls.most, streams.most, rests.most) == (7, credential_wire.STREAMS, 7)
     await over.aclose()
-    assert (calls.closed, streams.closed) == (True, True)
+    assert (calls.closed, streams.closed, rests.closed) == (True, True, True)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,11 @@ class OwnerLogin(LoginKeeper[UpstreamLogin]):
         now = self._clock()  # read once: whether the turn is needed is asked more than once
 
         def useful(login: UpstreamLogin) -> bool:
-            return login.access_token != seen.login.access_token and login.fresh(now)
+            another = (login.access_token, login.obtained_at) != (
+                seen.login.access_token,
+                seen.login.obtained_at,
+            )
+            return another and login.fresh(now)
 
         try:
             return await self.refresh(useful)
@@ -241,7 +245,10 @@ class OwnerLogin(LoginKeeper[UpstreamLogin]):
         )
 
     def lost(self, error: Exception) -> bool:
-        return isinstance(error, OAuthFailure) and error.reason == "no answer"
+        # What stands in front of a server says 502 or 504 where the server may have answered, and puts pages in the place of answers.
+        return isinstance(error, OAuthFailure) and (
+            error.reason in ("no answer", "no object") or error.status in (502, 504)
+        )
 
     async def keep(self, login: UpstreamLogin) -> UpstreamLogin:
         kept = self._held
