@@ -132,6 +132,11 @@ class TryPages:
         self._resolved = resolved
         self._who = who
 
+    @property
+    def needs_login(self) -> bool:
+        """True if anybody logs in here."""
+        return self._resolved.needs_login
+
     async def servers(self, visit: PageVisit) -> WireReply:
         """Show the servers whose tools this visitor may try; the only one at once."""
         visit, caller = await self._caller(visit)

@@ -55,6 +55,9 @@ class SellerParts(msgspec.Struct, frozen=True, kw_only=True):
     log: Logger
     terms: SignedTerms | None = None  # signs receipts as x402 has them
 
+    def __repr__(self) -> str:  # the key names calls
+        return f"SellerParts(server={self.server!r})"
+
 
 class PaymentTaking:
     """The taking of payments, of whatever is paid for."""

@@ -149,7 +149,8 @@ async def listening(answer: Mapping[str, Any], *, modern: bool) -> str:
     async def ignore(_: bytes) -> None:
         return None
 
-    async def renew() -> None:
+    async def renew(lost: HttpSession) -> None:
+        assert lost.id == "s-1", "the one in which it listened"
         came.append("another session")
 
     async with trio.open_nursery() as nursery:
