@@ -212,7 +212,7 @@ class McpClient:
         over = False
         try:
             with trio.move_on_after(seconds) as outlet.patience, self._told("tools/call"):
-                raw = await follow_task(task_id, call, outlet, self._linked, wait, soon=True)
+                raw = await follow_task(task_id, call, outlet, self._linked, wait)
                 over = True
                 if not bytes(raw).startswith(b"{"):
                     raise BadAnswer("the task ended without a result")

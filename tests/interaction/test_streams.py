@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from server.agents.base.backend import ToolCall
+from server.calls.progress_updates import PROGRESS_AT_ONCE
 from server.mcp.call_failures import CannotAsk
 from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
@@ -81,8 +82,8 @@ async def test_progress_that_does_not_rise_or_comes_too_fast_is_not_sent(
         for value in (1, 1, 0.5, float("nan"), 2):
             await trio.sleep(1)
             await outlet.emit(Progress(progress=value))
-        for value in range(3, 1000):
-            await outlet.emit(Progress(progress=value, total=999))
+        for value in range(3, PROGRESS_AT_ONCE + 500):
+            await outlet.emit(Progress(progress=value, total=9))
         await outlet.emit(LogMessage(level="info", data="goes nowhere: logging is not declared"))
         return says("done")
 
@@ -90,7 +91,7 @@ async def test_progress_that_does_not_rise_or_comes_too_fast_is_not_sent(
         "tools/call", {"name": "jumpy", **PROGRESS}, seconds=20
     )
     values = [event["params"]["progress"] for event in answer.events[:-1]]
-    assert values == [1, 2, 999]
+    assert values == [*range(1, PROGRESS_AT_ONCE + 2), PROGRESS_AT_ONCE + 499]
 
 
 async def test_a_back_end_that_asks_learns_that_nobody_can_be_asked() -> None:
@@ -138,9 +139,7 @@ class Work:
             await outlet.emit(Progress(progress=1))
             await self.go_on.wait()
             for step in (2, 3):
-                await outlet.emit(
-                    Progress(progress=step, total=step)
-                )  # a last step is never too soon to be sent
+                await outlet.emit(Progress(progress=step, total=step))
             self.how = "finished"
             return says("finished")
         except trio.Cancelled:

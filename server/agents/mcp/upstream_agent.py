@@ -35,7 +35,7 @@ from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.agents.mcp.upstream_keeper import Upstream
 from server.agents.mcp.upstream_rounds import kept_task, use
-from server.client.mcp_session.followed_tasks import TASK, cancel_task, created, follow_task
+from server.client.mcp_session.followed_tasks import TASK, cancel_task, created, follow_task, wants_tasks
 from server.client.mcp_session.session_link import NO_HEADERS, Link
 from server.client.mcp_session.session_messages import ServerAway, ServerFailure, ServerRefusal
 from server.client.mcp_session.session_request import Credential
@@ -109,6 +109,7 @@ class McpBackend:
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
         self._excused = False
         self._calls = 0
+        self._tasks_only = set[str]()  # tools that their server refuses to call as anything else
         self._carried = CarriedMeta(config.meta)
         self._mark_up = _mark_up(config.mark_up)
         self._buyer = None if buying is None else buying(config.url or config.what, self._upstream.read_again)
@@ -384,25 +385,36 @@ class McpBackend:
         if meta:
             params["_meta"] = meta
         support = lists.tasks.get(call.tool)
+        # Whoever waits for the answer is best served without a task, if its author leaves that open.
+        as_task = support is not None and (
+            call.unhurried or support == "required" or call.tool in self._tasks_only
+        )
         headers = paid
         if link.agreement.modern:
             headers = {**name_header(theirs), **paid} if paid else name_header(theirs)
             schema = lists.input_schemas.get(call.tool)
             if schema is not None:  # some arguments are repeated in headers
                 headers = {**headers, **parameter_headers(schema, call.arguments)}
-        elif support == "required" or (support is not None and call.unhurried):
+        elif as_task:
             params["task"] = {"ttl": TASK_TTL_MS}
-        return await use(
-            link,
-            "tools/call",
-            params,
-            call,
-            outlet,
-            parking=self._upstream.parking,
-            questions=self._questions,
-            headers=headers,
-            tasks=support is not None,
-        )
+        try:
+            return await use(
+                link,
+                "tools/call",
+                params,
+                call,
+                outlet,
+                parking=self._upstream.parking,
+                questions=self._questions,
+                headers=headers,
+                tasks=as_task,
+            )
+        except ServerRefusal as refusal:
+            if as_task or support is None or not wants_tasks(refusal):
+                raise
+        # In the stateless era only a refusal says that a tool is always a task. Nothing was done yet.
+        self._tasks_only.add(call.tool)
+        return await self._begin(link, call, theirs, lists, outlet, meta, paid)
 
     async def _as_task(self, task_id: str, call: ToolCall, outlet: Outlet) -> Raw:
         async def wait(link: Link, params: Mapping[str, Any], line: Outlet) -> Raw:

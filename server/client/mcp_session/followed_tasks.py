@@ -1,6 +1,6 @@
 """A call that became a task at a server, followed to its end: by asking how it stands, in both forms that tasks have.
 
-Its id is a checkpoint, so that ours goes on with it: when its caller's client comes back, and as a task of ours after a restart. An
+Its id is a checkpoint, so that ours goes on with it: when its caller's client comes back, and as a task of ours after a restart. A
 server that is away for a while is waited for. Spec: ext-tasks (2026-07-28), basic/utilities/tasks (2025-11-25).
 """
 
@@ -19,8 +19,10 @@ from server.client.mcp_session.handshake_questions import question_of
 from server.client.mcp_session.session_link import Link
 from server.client.mcp_session.session_messages import (
     EMPTY,
+    MISSING_CAPABILITY,
     ServerFailure,
     ServerGone,
+    ServerRefusal,
     members,
     refusal_of,
     said,
@@ -29,12 +31,15 @@ from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.streamable_http import name_header
 from server.mcp.call_outlet import Outlet, PassingOutlet, Progress
 from server.mcp.call_questions import Question
+from server.mcp.task_faces import EXTENSION_NAME
 
 TASK: Final = "task"
 ID_CHARACTERS: Final = 1024
 KEY_CHARACTERS: Final = 128  # of a question
 POLL_SECONDS: Final = 1.0
-SHORTEST_POLL_SECONDS: Final = 0.1
+SHORTEST_POLL_SECONDS: Final = (
+    0.1  # and the first pause; each is twice the one before, up to what the server wishes
+)
 LONGEST_POLL_SECONDS: Final = 30.0
 AWAY_SECONDS: Final = 5.0
 # A server that stays away this long has forgotten its tasks, or will not come back.
@@ -90,6 +95,13 @@ def created(raw: Raw, *, modern: bool) -> str | None:
     return task_id
 
 
+def wants_tasks(refusal: ServerRefusal) -> bool:
+    """Return whether a server of the stateless era refused a request because its client did not say that it takes tasks."""
+    if refusal.code != MISSING_CAPABILITY or refusal.data is None:
+        return False
+    return EXTENSION_NAME in _object(_object(refusal.data.get("requiredCapabilities")).get("extensions"))
+
+
 class TaskLine(PassingOutlet):
     """The caller's line, whose checkpoints name the task besides."""
 
@@ -107,10 +119,8 @@ async def follow_task(
     outlet: Outlet,
     open_link: OpenLink,
     wait: Wait,
-    *,
-    soon: bool = False,
 ) -> Raw:
-    """Return the result. `soon`: somebody watches, so ask soon at first. Raises `ServerRefusal`, `BackendError`, and whatever `outlet` raises."""
+    """Return the result. Raises `ServerRefusal`, `BackendError`, and whatever `outlet` raises."""
     # How it stands is asked as this caller, and for nobody to be told or asked meanwhile.
     quiet = call.quiet()
     line = TaskLine(outlet, task_id)
@@ -119,7 +129,7 @@ async def follow_task(
     told: str | None = None
     steps = 0
     away_since: float | None = None
-    pause = SHORTEST_POLL_SECONDS / 2 if soon else LONGEST_POLL_SECONDS
+    pause = SHORTEST_POLL_SECONDS / 2
     while True:
         try:
             async with open_link() as link:

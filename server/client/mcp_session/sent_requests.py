@@ -20,7 +20,7 @@ from server.mcp.call_failures import BackendError, CannotAsk
 from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 
-NEWS_WAITING: Final = 64
+NEWS_WAITING: Final = 256
 NEWS_BYTES: Final = 1024 * 1024
 QUESTIONS_OPEN: Final = 16
 

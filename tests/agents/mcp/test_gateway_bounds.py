@@ -679,21 +679,25 @@ DONE = {"status": "completed", "result": {"a": 1}}
 
 
 @pytest.mark.parametrize(
-    ("poll", "seconds"),
+    ("poll", "pauses"),
     [
-        ({}, followed_tasks.POLL_SECONDS),
-        ({"pollIntervalMs": 2_500}, 2.5),
-        ({"pollInterval": 2_500, "pollIntervalMs": 1}, 2.5),
-        ({"pollIntervalMs": 0}, followed_tasks.SHORTEST_POLL_SECONDS),
-        ({"pollIntervalMs": 86_400_000}, followed_tasks.LONGEST_POLL_SECONDS),
+        ({}, [0.1, 0.2, 0.4, 0.8, followed_tasks.POLL_SECONDS]),
+        ({"pollIntervalMs": 300}, [0.1, 0.2, 0.3, 0.3, 0.3]),
+        ({"pollInterval": 300, "pollIntervalMs": 1}, [0.1, 0.2, 0.3, 0.3, 0.3]),
+        ({"pollIntervalMs": 0}, [followed_tasks.SHORTEST_POLL_SECONDS] * 5),
+        (
+            {"pollIntervalMs": 86_400_000},
+            [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, followed_tasks.LONGEST_POLL_SECONDS],
+        ),
     ],
 )
-async def test_a_task_is_looked_at_as_often_as_it_wants_within_bounds(
-    poll: Any, seconds: float, autojump_clock: object
+async def test_a_task_is_looked_at_soon_and_then_as_often_as_it_wants_within_bounds(
+    poll: Any, pauses: Sequence[float], autojump_clock: object
 ) -> None:
     begun = trio.current_time()
-    assert json.loads(bytes(await followed({"status": "working", **poll}, DONE))) == {"a": 1}
-    assert trio.current_time() - begun == pytest.approx(seconds)
+    looks = [{"status": "working", **poll} for _ in pauses]
+    assert json.loads(bytes(await followed(*looks, DONE))) == {"a": 1}
+    assert trio.current_time() - begun == pytest.approx(sum(pauses))
 
 
 async def test_an_upstream_that_is_away_is_waited_for_and_not_for_ever(autojump_clock: object) -> None:

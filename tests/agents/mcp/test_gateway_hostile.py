@@ -149,6 +149,19 @@ async def test_a_flood_of_progress_keeps_the_newest_and_little_of_it() -> None:
         assert last.progress == 4999
 
 
+async def test_progress_that_comes_at_once_is_whole() -> None:
+    async def tell(turn: Turn) -> Any:
+        for number in range(200):
+            await turn.progress(number)
+        return text("done")
+
+    double = Double(handlers={"tell": tell}, lists={"tools": [tool("tell")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        caller = Caller()
+        assert words(await door.call("tell", caller, wants_progress=True)) == "done"
+        assert [event.progress for event in caller.events if isinstance(event, Progress)] == [*range(200)]
+
+
 async def test_progress_with_somebody_elses_token_is_not_theirs() -> None:
     async def lie(turn: Turn) -> Any:
         await turn.tell("notifications/progress", progressToken=turn.id + 1, progress=1)

@@ -44,14 +44,22 @@ def state(status: str, **more: Any) -> dict[str, Any]:
     return {"taskId": "t-1", "status": status, "pollIntervalMs": 1, "pollInterval": 1, **more}
 
 
-def stateless(*states: dict[str, Any]) -> Double:
-    """A server whose call is a task that stands so, one after the other; the last stays."""
+def takes_tasks(params: Any) -> bool:
+    declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+    return EXTENSION in declared.get("extensions", {})
+
+
+def stateless(*states: dict[str, Any], optional: bool = False) -> Double:
+    """A server whose call is a task that stands so, one after the other; the last stays. `optional`: where its client takes tasks."""
     left = list(states)
 
     async def begin(turn: Turn) -> Any:
-        declared = turn.params["_meta"]["io.modelcontextprotocol/clientCapabilities"]
-        assert EXTENSION in declared["extensions"]
-        return {"resultType": "task", **state("working")}
+        if takes_tasks(turn.params):
+            return {"resultType": "task", **state("working")}
+        if optional:
+            return text("copper")
+        required = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+        raise Refused(-32021, "only as a task", required)
 
     async def get(turn: Turn) -> Any:
         assert turn.params["taskId"] == "t-1"
@@ -122,6 +130,36 @@ async def test_a_caller_who_comes_back_to_a_task_that_asks_finds_it() -> None:
             await door.call("dig", first, can=CAN_ALL)
         second = Caller(lambda asked: {key: {"action": "cancel"} for key in asked})
         assert words(await door.call("dig", second, can=CAN_ALL, resumed=first.kept[-1])) == "gold"
+        assert len([each for each in double.of("tools/call") if takes_tasks(each["params"])]) == 1
+
+
+@pytest.mark.parametrize(("unhurried", "found"), [(False, "copper"), (True, "gold")])
+async def test_in_the_stateless_era_a_call_is_a_task_where_its_caller_wants_one(
+    unhurried: bool, found: str
+) -> None:
+    double = stateless(state("completed", result=text("gold")), optional=True)
+    async with over_http(double) as url, gate(url=url) as door:
+        assert words(await door.call("dig", unhurried=unhurried)) == found
+        assert [takes_tasks(each["params"]) for each in double.of("tools/call")] == [unhurried]
+
+
+async def test_a_tool_that_its_server_calls_as_nothing_but_a_task_is_known_from_then_on() -> None:
+    double = stateless(state("completed", result=text("gold")))
+    async with over_http(double) as url, gate(url=url) as door:
+        for _ in range(2):
+            assert words(await door.call("dig")) == "gold"
+        assert [takes_tasks(each["params"]) for each in double.of("tools/call")] == [False, True, True]
+
+
+async def test_another_refusal_makes_no_task_of_a_call() -> None:
+    async def refuse(turn: Turn) -> Any:
+        raise Refused(-32021, "cannot ask", {"requiredCapabilities": {"elicitation": {}}})
+
+    double = stateless(state("working"))
+    double.handlers["dig"] = refuse
+    async with over_http(double) as url, gate(url=url) as door:
+        with pytest.raises(BackendError, match="cannot ask"):
+            await door.call("dig")
         assert len(double.of("tools/call")) == 1
 
 
