@@ -27,6 +27,7 @@ from server.cli.this_program.mcp_servers_file import named_servers
         (("--env", "not a name", "--", "sh"), "error: --env 'not a name' is not the name of a variable"),
         (("--env", "KEY"), "error: --env goes with a command"),
         (("--era", "handshake"), "error: --era goes with a command or --upstream"),
+        (("--prefix", "never"), "error: --prefix goes with a file of mcpServers"),
     ],
 )
 async def test_what_cannot_be_meant_is_a_misuse(
@@ -112,6 +113,17 @@ async def test_names_in_a_file_of_servers_become_ids_of_their_own(tmp_path: Path
     assert [agent.id for agent in found.agents] == identifiers
     assert found.agents[0].command == ("sh", "-c", "true")
     assert found.agents[0].env == {"A": "true"}
+
+
+async def test_a_file_of_servers_is_told_when_its_names_are_in_front(tmp_path: Path) -> None:
+    table = {name: {"url": f"https://{name}.example"} for name in ("a", "b")}
+    found = named_servers(tmp_path / "mcp.json", table, {}, "on collision")
+    assert [(agent.id, agent.prefix) for agent in found.agents] == [
+        ("a", "on collision"),
+        ("b", "on collision"),
+    ]
+    (alone,) = named_servers(tmp_path / "mcp.json", {"a": table["a"]}, {}, "on collision").agents
+    assert (alone.id, alone.prefix) == ("", "always")
 
 
 async def test_a_server_alone_in_a_file_keeps_the_names_of_its_tools(tmp_path: Path) -> None:

@@ -312,6 +312,20 @@ class Elsewhere(Protocol):
 
 
 @runtime_checkable
+class SecondNames(Protocol):
+    """A back-end that may know what it offers by two names each, and understands both."""
+
+    @property
+    def gives_way(self) -> bool:
+        """The decision that the second name stands wherever another agent has the first."""
+        ...
+
+    def second_name(self, what: str, name: str, /) -> str:
+        """Return the second name of this "tool" or "prompt"."""
+        ...
+
+
+@runtime_checkable
 class Neighbour(Protocol):
     """A back-end whose answers may name addresses, also those of others beside it."""
 

@@ -34,6 +34,7 @@ from server.agents.base.backend import (
     Watched,
     Withholding,
 )
+from server.agents.base.name_choice import NO_OWNERS, Key, NameChoice
 from server.mcp.app_pages import pages_in
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
@@ -158,6 +159,7 @@ class _Lists(msgspec.Struct, frozen=True):
     has_tasks: bool
     entries: tuple[ToolEntry, ...]  # of the tools, one and the same for as long as they are offered so
     named: frozenset[str]  # every tool of an agent, also those that are not offered
+    owners: Mapping[Key, object]  # of names that could be others
     left_out: tuple[str, ...] = ()
 
     def offered(self) -> Mapping[str, Any]:
@@ -182,14 +184,17 @@ class Catalog:
         prices: ToolPrices | None = None,
         stand_ins: Mapping[str, Backend] = MappingProxyType({}),
         policy: CatalogPolicy | None = None,
+        before: Catalog | None = None,
     ) -> None:
-        """`stand_ins` answer calls of these tools, which are offered as their agents have them."""
+        """Build it. `stand_ins` answer calls of these tools, which are offered as their agents have them; `before` is the catalogue whose place
+        this one is to take."""
         self._stand_ins = stand_ins
         self.policy = policy
         self._sources = tuple(sources)
         self._rules = rules
         self._prices = prices
-        self._lists = _lists(self._sources, rules, prices, stand_ins, policy)
+        owners = NO_OWNERS if before is None else before._lists.owners
+        self._lists = _lists(self._sources, rules, prices, stand_ins, policy, owners)
         self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
         self.has_tasks: bool = self._lists.has_tasks  # any tool's call can be a task
         # Later an agent may take a tool back, and what the settings say of it waits for its return.
@@ -314,7 +319,15 @@ class Catalog:
         `CatalogError`, and then everything stays as it was. What somebody else's server came to offer is no reason for that: of it,
         what cannot be offered is left out."""
         return self._put(
-            _lists(self._sources, self._rules, self._prices, self._stand_ins, self.policy, running=True)
+            _lists(
+                self._sources,
+                self._rules,
+                self._prices,
+                self._stand_ins,
+                self.policy,
+                self._lists.owners,
+                running=True,
+            )
         )
 
     def take(self, newer: Catalog) -> frozenset[str]:
@@ -369,6 +382,7 @@ def _lists(
     prices: ToolPrices | None,
     stand_ins: Mapping[str, Backend],
     policy: CatalogPolicy | None,
+    before: Mapping[Key, object],
     *,
     running: bool = False,
 ) -> _Lists:
@@ -382,6 +396,10 @@ def _lists(
     owners: dict[tuple[str, str], str] = {}
     # Whoever's lists do not change by themselves comes to its names before those who came later.
     ours = _reserved(sources) if running else {}
+    names = NameChoice([source.backend for source in sources], before, running=running)
+    if names.kept:
+        called = {id(source.backend): source.name for source in sources}
+        ours |= {key: called[id(backend)] for key, backend in names.kept.items()}
 
     def blame(source: Source, problem: str) -> None:
         forgiven = running and isinstance(source.backend, Foreign)
@@ -391,6 +409,7 @@ def _lists(
         other = owners.get((what, name))
         if other is None and isinstance(source.backend, Foreign):
             other = ours.get((what, name))
+            other = None if other == source.name else other
         return other
 
     def free(what: str, address: str, source: Source) -> str:
@@ -434,7 +453,9 @@ def _lists(
                 f"{source.name} has terms for the tool {name}, which it does not offer" for name in unknown
             ]
         for tool in offered:
-            named.add(tool.name)
+            if (name := names.name(backend, "tool", tool.name)) != tool.name:
+                tool = msgspec.structs.replace(tool, name=name)
+            named.add(name)
             if tool.meta is not msgspec.UNSET and claims(
                 source, f"the page of the tool {tool.name}", *pages_in(tool.meta)
             ):
@@ -489,6 +510,8 @@ def _lists(
                 lambda: TemplateEntry(template, _pattern(text, library), library, terms),  # noqa: B023
             )
         for prompt in library.prompts():
+            if (name := names.name(library, "prompt", prompt.name)) != prompt.name:
+                prompt = msgspec.structs.replace(prompt, name=name)
             add(prompts, "prompt", prompt.name, source, lambda: PromptEntry(prompt, library, terms))  # noqa: B023
     if problems:
         raise CatalogError(problems)
@@ -500,6 +523,7 @@ def _lists(
         any(_may_be_task(entry.tool) for entry in tools.values()),
         tuple(tools.values()),
         frozenset(named),
+        names.owners,
         tuple(left_out),
     )
 

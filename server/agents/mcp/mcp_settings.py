@@ -33,6 +33,7 @@ ADDRESS_CHARACTERS: Final = 200  # of one that its owner is shown
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 QuestionKind = Literal["elicitation", "sampling", "roots"]
+Prefix = Literal["always", "on collision", "never"]
 
 
 class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,6 +112,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             description="at most 32 lower-case letters, digits, dashes and underscores",
         ),
     ] = ""
+    prefix: Annotated[Prefix, Meta(description='"always", "on collision" or "never"')] = "always"
     separator: Annotated[Literal[".", "__"], Meta(description='"__" or "."')] = "__"
     max_entries: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 1000
     banner: Annotated[bool, Meta(description="true or false")] = False
@@ -128,6 +130,16 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def over(self) -> str:
         """How it is reached."""
         return "stdio" if self.command else "tcp" if self.tcp else "http"
+
+    @property
+    def gives_way(self) -> bool:
+        """The decision that its `id` is in front of the names that another has, and of no others."""
+        return self.prefix == "on collision"
+
+    @property
+    def front(self) -> str:
+        """The text that may be in front of the names of its tools and prompts."""
+        return self.id + self.separator if self.id and self.prefix != "never" else ""
 
     @property
     def sends_authorization(self) -> bool:
@@ -235,6 +247,8 @@ def _name_problems(config: McpConfig) -> list[tuple[str, str]]:
         for old, new in config.rename.items()
         if not NAME.fullmatch(new)
     ]
+    if config.gives_way and not config.id:
+        found.append(("prefix", 'is "on collision", and without an id there is nothing to put in front'))
     if len(set(config.rename.values())) < len(config.rename):
         found.append(("rename", "gives two tools the same name"))
     return found

@@ -1,6 +1,6 @@
-"""What the tools, prompts and resources of an upstream are called here, and which of its tools are offered at all.
+"""The names that the tools, prompts and resources of an upstream have here, and the choice of its tools.
 
-With an `id` a name gets it in front: `files__read`. What becomes of addresses is resource_addresses.py's.
+With an `id` a name gets it in front: `files__read`, or keeps such a name ready for where another has the first (`prefix = "on collision"`). Addresses are resource_addresses.py's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
-    """As they are offered here, and what they are called there."""
+    """The lists of an upstream as they are offered here, and what each entry is called there: by either of its names, where it has two."""
 
     tools: Sequence[Tool] = ()
     resources: Sequence[Resource] = ()
@@ -33,6 +33,8 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Sequence[Prompt] = ()
     tool_names: Mapping[str, str] = _NONE
     prompt_names: Mapping[str, str] = _NONE
+    # The second names, for where another has the first: by "tool" and "prompt".
+    seconds: Mapping[str, Mapping[str, str]] = MappingProxyType({"tool": _NONE, "prompt": _NONE})
     # Of tools some of whose arguments are repeated in headers.
     input_schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     tasks: Mapping[str, str] = _NONE
@@ -42,7 +44,8 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, lists: UpstreamLists, config: McpConfig) -> Self:
-        prefix = config.id + config.separator if config.id else ""
+        """Name what is in `lists` as the settings say."""
+        prefix = "" if config.gives_way else config.front
         addresses = UpstreamAddresses(config.id)
         mark_up = read_mark_up(config.mark_up) if config.mark_up else None
         banner = f"[{config.id}] " if config.banner and config.id else ""
@@ -74,10 +77,21 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             )
             for prompt in lists.prompts
         }
+        seconds: dict[str, dict[str, str]] = {"tool": {}, "prompt": {}}
+        prompt_names = {prefix + prompt.name: prompt.name for prompt in lists.prompts}
+        schemas = {name: tool.input_schema for name, tool in tools.items() if ToolSchema(tool).mirrored}
+        if config.gives_way:
+            for name, theirs in list(tool_names.items()):
+                second = names.give(config.front + legal(config.rename.get(theirs, theirs)))
+                seconds["tool"][name], tool_names[second] = second, theirs
+                if name in schemas:
+                    schemas[second] = schemas[name]
+            seconds["prompt"] = {name: config.front + name for name in prompts}
+            prompt_names |= {second: prompt_names[name] for name, second in seconds["prompt"].items()}
         templates = [addresses.template(each) for each in lists.resource_templates]
         completes: set[tuple[str, str]] = set()
         if lists.completes:
-            completes |= {("prompt", name) for name in prompts}
+            completes |= {("prompt", name) for name in prompt_names}
             completes |= {("resource", each.uri_template) for each in templates}
         return cls(
             tools=list(tools.values()),
@@ -85,12 +99,11 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             resource_templates=templates,
             prompts=list(prompts.values()),
             tool_names=tool_names,
-            prompt_names={prefix + prompt.name: prompt.name for prompt in lists.prompts},
+            prompt_names=prompt_names,
+            seconds=seconds,
             tasks={name: lists.tasks[theirs] for name, theirs in tool_names.items() if theirs in lists.tasks},
             completes=frozenset(completes),
-            input_schemas={
-                name: tool.input_schema for name, tool in tools.items() if ToolSchema(tool).mirrored
-            },
+            input_schemas=schemas,
             instructions=lists.instructions,
             prices={
                 name: lists.prices[theirs] for name, theirs in tool_names.items() if theirs in lists.prices
@@ -103,12 +116,13 @@ NO_NAMED_LISTS: Final = NamedLists()
 
 def is_called(name: str, theirs: str, config: McpConfig) -> bool:
     """Say whether a tool of the upstream would have this name here, but for a number behind it."""
-    prefix = config.id + config.separator if config.id else ""
-    return name == (prefix + legal(config.rename.get(theirs, theirs)))[:MOST_LEGAL]
+    own = legal(config.rename.get(theirs, theirs))
+    fronts = ("", config.front) if config.gives_way else (config.front,)
+    return any(name == (front + own)[:MOST_LEGAL] for front in fronts)
 
 
 def chosen(lists: UpstreamLists, config: McpConfig) -> UpstreamLists:
-    """Without the tools that the settings leave out."""
+    """Return the lists without the tools that the settings leave out."""
     if not config.tools:
         return lists
     tools = [tool for tool in lists.tools if selected(tool.name, config.tools)]
@@ -116,7 +130,7 @@ def chosen(lists: UpstreamLists, config: McpConfig) -> UpstreamLists:
 
 
 def selected(name: str, words: Sequence[str]) -> bool:
-    """The last word that fits counts. Where the first takes away, it takes from all there are."""
+    """Say whether these words choose a tool: the last that fits counts. Where the first takes away, it takes from all there are."""
     if not words:
         return True
     found = words[0].startswith("!")

@@ -72,7 +72,7 @@ MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `TellsStartupError`, `TellsWhenBusy`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following`, `Neighbour` and `PersonalLibrary`: it offers
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `TellsStartupError`, `TellsWhenBusy`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `SecondNames`, `Following`, `Neighbour` and `PersonalLibrary`: it offers
     nothing until its upstream is there."""
 
     def __init__(
@@ -216,6 +216,13 @@ class McpBackend:
 
     def elsewhere(self, address: str) -> str | None:
         return self._addresses.other(address)
+
+    @property
+    def gives_way(self) -> bool:
+        return self._config.gives_way
+
+    def second_name(self, what: str, name: str, /) -> str:
+        return self._upstream.lists.seconds[what][name]
 
     def owns(self, address: str) -> bool:
         return self._addresses.owns(address)

@@ -143,6 +143,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
                         renewed,
                         endpoint=partial(self.endpoints.__getitem__, settings.name),
                         policies=self.policies,
+                        before=self.endpoints[settings.name].catalog,
                     )
                 )
                 _refuse_absent(offerings[-1].lineup)
@@ -545,12 +546,13 @@ async def open_offering(
     *,
     endpoint: Callable[[], Endpoint],
     policies: PolicyMaker | None = None,
+    before: Catalog | None = None,
 ) -> Offering:
-    """`endpoint`: who will offer it. Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
+    """Open what a server offers. `endpoint`: who will offer it; `before`: what it offers now. Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
     `ValueError` for agents that cannot be used, and then none is left of those that were started."""
     lineup = await agents.start((*settings.agents, *programs_of(settings.hooks)), renewed)
     try:
-        return offering_of(settings, lineup, prices, log, endpoint=endpoint, policies=policies)
+        return offering_of(settings, lineup, prices, log, endpoint=endpoint, policies=policies, before=before)
     except ValueError:  # `CatalogError` is one
         with trio.CancelScope(shield=True):
             await agents.dismiss(lineup)
@@ -565,6 +567,7 @@ def offering_of(
     *,
     endpoint: Callable[[], Endpoint],
     policies: PolicyMaker | None,
+    before: Catalog | None = None,
 ) -> Offering:
     """What these agents, which run, come to together. Raises `CatalogError` and `ValueError`."""
     offered, hooks = lineup.sources[: len(settings.agents)], lineup.sources[len(settings.agents) :]
@@ -578,7 +581,7 @@ def offering_of(
         log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
     policy = None if policies is None else policies.make(settings, [hook.backend for hook in hooks])
     sources = (*lineup.sources, *_own_tools(settings, endpoint))
-    catalog = Catalog(sources, rules, prices, stand_ins, policy)
+    catalog = Catalog(sources, rules, prices, stand_ins, policy, before)
     if not catalog.awaits_more:
         check_words(settings, catalog.named)
         if policy is not None and (unknown := policy.unknown(catalog.named)):

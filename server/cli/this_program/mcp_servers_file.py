@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from server.cli import terminal
 
 if TYPE_CHECKING:
-    from server.agents.mcp.mcp_settings import McpConfig
+    from server.agents.mcp.mcp_settings import McpConfig, Prefix
 
 # The table of servers: `servers` is VS Code's word.
 TABLES: Final = ("mcpServers", "servers")
@@ -44,14 +44,21 @@ def table_of(path: Path) -> Mapping[str, Any] | None:
     return next((cast("dict[str, Any]", table) for table in tables if isinstance(table, dict)), None)
 
 
-def named_servers(path: Path, table: Mapping[str, Any], environ: Mapping[str, str]) -> NamedServers:
+def named_servers(
+    path: Path,
+    table: Mapping[str, Any],
+    environ: Mapping[str, str],
+    prefix: Prefix = "always",
+) -> NamedServers:
     """Return what the table names; a server that stands alone keeps the names of its tools. Raises `CliError`."""
     served = {name: entry for name, entry in table.items() if not _switched_off(entry)}
     if not served:
         raise terminal.CliError(f"{path} names no server that is switched on")
     identifiers = [""] if len(served) == 1 else _identifiers(served)
     agents = tuple(
-        _agent(f"{path}: {terminal.clean(name)}", entry, identifier, environ)
+        _agent(
+            f"{path}: {terminal.clean(name)}", entry, identifier, environ, prefix if identifier else "always"
+        )
         for (name, entry), identifier in zip(served.items(), identifiers, strict=True)
     )
     return NamedServers(agents, tuple(name for name in table if name not in served))
@@ -76,7 +83,13 @@ def _identifiers(names: Mapping[str, Any]) -> Iterator[str]:
         yield identifier
 
 
-def _agent(where: str, entry: object, identifier: str, environ: Mapping[str, str]) -> McpConfig:
+def _agent(
+    where: str,
+    entry: object,
+    identifier: str,
+    environ: Mapping[str, str],
+    prefix: Prefix,
+) -> McpConfig:
     from server.agents.mcp.mcp_settings import McpConfig, problems
 
     reader = _EntryReader(where, entry, environ)
@@ -88,6 +101,7 @@ def _agent(where: str, entry: object, identifier: str, environ: Mapping[str, str
         url="" if command else reader.address(),
         headers={} if command else reader.table("headers"),
         id=identifier,
+        prefix=prefix,
         # Whoever names the file means what is in it: it is believed what it says first.
         trust="first-use",
     )

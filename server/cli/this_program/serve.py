@@ -20,6 +20,7 @@ from server.cli import local, terminal
 from server.settings.plain_settings import PLAIN_SETTINGS
 
 if TYPE_CHECKING:
+    from server.agents.mcp.mcp_settings import Prefix
     from server.calls.servers.server_opening import CannotStart
     from server.lib.log.log_lines import Lines
     from server.lib.log.logger import Logger
@@ -126,6 +127,11 @@ class _ServeCommand(click.Command):
     help="with COMMAND or --upstream: which MCP to speak with it (auto: 2026-07-28 where it can)",
 )
 @click.option(
+    "--prefix",
+    type=click.Choice(["always", "on collision", "never"]),
+    help="with a file of mcpServers: when a server's name is in front of its tools' (always)",
+)
+@click.option(
     "--config",
     metavar="FILE",
     help="the settings (./ostiary.toml, else the platform's place, else defaults)",
@@ -166,6 +172,7 @@ def command(
     upstream: str | None,
     variables: tuple[str, ...],
     era: Literal["auto", "stateless", "handshake"] | None,
+    prefix: Prefix | None,
     verbose: bool,
     **flags: str | None,
 ) -> None:
@@ -193,7 +200,7 @@ def command(
     if server is not None and not one_server:
         raise terminal.Misuse("--server goes with --stdio and --tcp: over HTTP all servers are served")
     after_dashes = click.get_current_context().meta.get(AFTER_DASHES, ())
-    served = what_to_serve(target, upstream, after_dashes, variables, era)
+    served = what_to_serve(target, upstream, after_dashes, variables, era, prefix)
     if served is not None and one_server and served.max_body_kib and flags["max_body_kib"] is None:
         flags["max_body_kib"] = str(served.max_body_kib)
 

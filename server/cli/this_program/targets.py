@@ -14,6 +14,7 @@ from server.cli import terminal
 from server.cli.this_program.mcp_servers_file import named_servers, table_of
 
 if TYPE_CHECKING:
+    from server.agents.mcp.mcp_settings import Prefix
     from server.settings.setting_shapes import ServerConfig
 
 # As much of an agent's own rules as clients are told at once.
@@ -23,6 +24,8 @@ TITLE: Final = 100
 LOOKED_AT: Final = 1024 * 1024
 IMPORTED: Final = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 OTHERS: Final = frozenset({b"mcp", b"fastmcp"})
+PREFIX_FOR: Final = "--prefix goes with a file of mcpServers"
+PREFIX_HINT: Final = 'ostiary serve --prefix "on collision" .mcp.json'
 JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
 
 
@@ -42,6 +45,7 @@ def what_to_serve(
     command: tuple[str, ...],
     variables: tuple[str, ...],
     era: Era | None = None,
+    prefix: Prefix | None = None,
 ) -> Target | None:
     """Return what the command line alone says, or None where the settings say it. Raises `CliError`."""
     if variables and not command:
@@ -61,7 +65,9 @@ def what_to_serve(
             hint="several are for ostiary.toml",
         )
     if target is not None:
-        return _target_of(target)
+        return _target_of(target, prefix)
+    if prefix is not None:
+        raise terminal.Misuse(PREFIX_FOR, hint=PREFIX_HINT)
     return _behind(upstream, command, variables, era or "auto") if said else None
 
 
@@ -83,22 +89,26 @@ def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str
     return Target(ServerConfig(name="main", agents=(agent,)))
 
 
-def _target_of(written: str) -> Target:
+def _target_of(written: str, prefix: Prefix | None) -> Target:
     path = Path(written)
+    table = table_of(path) if path.suffix.lower() == ".json" else None
+    if table is not None:
+        return _of_program(path, table, prefix or "always")
+    if prefix is not None:
+        raise terminal.Misuse(PREFIX_FOR, hint=PREFIX_HINT)
     if path.suffix.lower() == ".py":
         return _python(path)
     if path.suffix.lower() == ".3md" or path.is_dir():
         return _skills(written)
     if path.suffix.lower() == ".json":
-        table = table_of(path)
-        return _mock(path) if table is None else _of_program(path, table)
+        return _mock(path)
     raise terminal.Misuse(f"{written} is nothing that can be served by itself", hint=_what_was_meant(path))
 
 
-def _of_program(path: Path, table: Mapping[str, Any]) -> Target:
+def _of_program(path: Path, table: Mapping[str, Any], prefix: Prefix) -> Target:
     from server.settings.setting_shapes import ServerConfig
 
-    named = named_servers(path, table, os.environ)
+    named = named_servers(path, table, os.environ, prefix)
     line = f"{path}: serving {', '.join(agent.id or agent.place for agent in named.agents)}"
     if named.left_out:
         line += f"; switched off there: {', '.join(map(terminal.clean, named.left_out))}"
