@@ -1,8 +1,8 @@
-"""How whatever an agent does for a caller is done: the page that every use of an agent goes through, on every wire.
+"""The use of an agent, whatever it does for a caller: the page that each goes through, on every wire.
 
     standing → scope → (run: arguments → back-end → what came of it) under a deadline → record
 
-What is visible to whom is settled when the request is made (dispatch.py) or looked up (resource_methods.py, prompt_methods.py); what `run` is,
+Which caller may see a tool is settled when the request is made (dispatch.py) or looked up (resource_methods.py, prompt_methods.py); what `run` is,
 tools_call.py, resource_methods.py and prompt_methods.py say. Spec: server/tools "Error Handling" (2026-07-28): only what could not be invoked is a
 protocol error.
 """
@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter, time_ns
 from typing import Final, TypeAlias, TypeVar
 
-import trio
-
 from server.agents.base.backend import BadArguments, ProtocolFailure, Replaced, Unreached
 from server.agents.base.outlets import DeadlinePausingOutlet
 from server.calls.failure_reasons import reason_of
 from server.calls.request import Request
 from server.calls.rights.standing import Standing, insufficient
+from server.lib.short_waits import DeadlineScope
 from server.lib.shortened import short_name
 from server.mcp.call_failures import BackendError, CannotAsk, Paused
 from server.mcp.call_outlet import NullOutlet, Outlet
@@ -54,7 +53,7 @@ MUTE: Final[Outlet] = NullOutlet("the caller cannot be asked anything during thi
 async def perform(
     request: Request, name: str, terms: CallTerms, standing: Standing, run: Run[T], outlet: Outlet = MUTE
 ) -> T:
-    """Raises `InsufficientScope`, what `told` makes of a back-end's errors, `AgentTooSlow`, `InternalError`, and `Paused` if
+    """Run it under its deadline and record what came of it. Raises `InsufficientScope`, what `told` makes of a back-end's errors, `AgentTooSlow`, `InternalError`, and `Paused` if
     `outlet` does. Cancelling it stops the back-end."""
     started = perf_counter()
     outcome = "cancelled"  # what it was, unless something below gets to say otherwise
@@ -66,7 +65,7 @@ async def perform(
             answer, outcome = await run(outlet)
             said = answer
             return answer
-        with trio.CancelScope(deadline=trio.current_time() + terms.deadline_seconds) as scope:
+        with DeadlineScope(terms.deadline_seconds) as scope:
             answer, outcome = await run(DeadlinePausingOutlet(outlet, scope))
             said = answer
             return answer
@@ -100,7 +99,7 @@ async def perform(
 
 
 def told(error: BackendError) -> McpError:
-    """What a caller is told of a back-end's failure."""
+    """Return what a caller is told of a back-end's failure."""
     if isinstance(error, CannotAsk) and error.required:
         return MissingCapability(error.required, str(error))
     if isinstance(error, Replaced):
@@ -111,7 +110,7 @@ def told(error: BackendError) -> McpError:
 
 
 def _tell(request: Request, name: str, outcome: str, seconds: float, said: object) -> None:
-    """One count, one record and one line of every use of an agent, whatever became of it. A failure's is a warning, and says why and
+    """Count, record and log the use of an agent, whatever became of it. A failure's line is a warning, and says why and
     for whom."""
     endpoint, principal, route = request.endpoint, request.principal, request.route
     is_tool = route.method.params is CallToolParams

@@ -44,13 +44,13 @@ for line in sys.stdin:
 """
 
 # What one request may cost in all, the event loop's share (27 for a request that waits for nothing) with it.
-DEMO = 75
-BEARER = 90
-PYTHON_FILE = 240
-CHAT = 450
-GATEWAY = 280
-GATEWAY_HANDSHAKE = 285
-GATEWAY_COMMAND = 315
+DEMO = 73
+BEARER = 86
+PYTHON_FILE = 205
+CHAT = 250
+GATEWAY = 228
+GATEWAY_HANDSHAKE = 236
+GATEWAY_COMMAND = 282
 REFRESH = 180
 
 

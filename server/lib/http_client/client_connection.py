@@ -35,7 +35,7 @@ class UpstreamConnection:
     """A connection for one exchange after the other: `begin`, then `part` until `complete`. Its owner closes it."""
 
     __slots__ = (
-        "_buffer", "_chunks", "_keep_alive", "_left", "_most", "_sent", "_stream", "complete", "expires_at", "reusable",
+        "_buffer", "_chunks", "_keep_alive", "_left", "_most", "_passed", "_searched", "_sent", "_stream", "complete", "expires_at", "reusable",
         "silence_seconds",
     )  # fmt: skip
 
@@ -46,6 +46,9 @@ class UpstreamConnection:
         self._buffer = b""
         self._chunks = ChunkedBody(OF_ANSWERS, TRAILER_BYTES)
         self._left = 0  # of the body: bytes, CHUNKED or UNTIL_CLOSE
+        self._searched = self._passed = (
+            0  # of the head: bytes without its end, and of interim answers before it
+        )
         self._keep_alive = False
         self._sent = True
         self.complete = True  # the answer was read to its end
@@ -56,6 +59,7 @@ class UpstreamConnection:
     async def begin(self, request: bytes) -> ResponseHead:
         """Send the request and return the head of its final answer. Raises `FetchFailed`."""
         self.complete = self.reusable = self._sent = False
+        self._buffer, self._searched, self._passed = b"", 0, 0
         if len(request) > AT_ONCE_BYTES:
             return await self._head_while_sending(request)
         try:
@@ -63,7 +67,7 @@ class UpstreamConnection:
             self._sent = True
         except trio.BrokenResourceError:
             pass  # it may have answered before it hung up
-        return await self._head()
+        return self._parsed(await self._receive()) or await self._head()
 
     async def part(self) -> bytes:
         """Return more of the body, b"" at its end. Raises `FetchFailed`."""
@@ -110,18 +114,26 @@ class UpstreamConnection:
         self._stream.close()
 
     async def _head(self) -> ResponseHead:
-        buffer = await self._receive()
-        passed = searched = 0
+        """Return the head of the final answer, of which nothing, or a beginning, has come."""
+        while True:
+            head = self._parsed(await self._receive())
+            if head is not None:
+                return head
+
+    def _parsed(self, data: bytes) -> ResponseHead | None:
+        """Return the head of the final answer, if it has come with `data`."""
+        buffer = self._buffer + data if self._buffer else data
+        searched = self._searched
         while True:
             end = HEAD_END.search(buffer, searched)
             if end is None:
                 refuse_unfinished_head(buffer)
-                searched = max(0, len(buffer) - 2)
-                buffer += await self._receive()
-                continue
+                self._searched = max(0, len(buffer) - 2)
+                self._buffer = buffer
+                return None
             size = end.end()
-            passed += size
-            if passed > HEAD_BYTES:
+            self._passed += size
+            if self._passed > HEAD_BYTES:
                 raise NotHttp
             head = read_response_head(buffer[:size])
             buffer = buffer[size:]

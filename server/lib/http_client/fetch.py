@@ -27,6 +27,7 @@ from server.lib.http_client.pool import SLOT_SECONDS, ConnectionPool
 from server.lib.http_client.proxies import proxy_for
 from server.lib.http_client.response_head import ResponseHead
 from server.lib.http_client.trusted_roots import system_trust, trust_in
+from server.lib.short_waits import is_cancelled
 from server.lib.shortened import short_name
 
 USER_AGENT: Final = f"ostiary/{__version__}"
@@ -82,10 +83,11 @@ def with_body(head: bytes, body: bytes) -> bytes:
 class UpstreamAnswer:
     """An answer whose status and headers have arrived; its body is read on demand, and only up to its limit."""
 
-    __slots__ = ("_limit", "_seen", "connection", "head", "status")
+    __slots__ = ("_limit", "_seen", "connection", "head", "media_type", "status")
 
     def __init__(self, connection: UpstreamConnection, head: ResponseHead, limit: int) -> None:
         self.status = head.status
+        self.media_type = head.media_type
         self.connection = connection  # whose it is, for the fetcher
         self.head = head
         self._limit = limit
@@ -98,10 +100,6 @@ class UpstreamAnswer:
     def values(self, name: bytes) -> list[str]:
         """Return the value of each such line, where a comma may be part of one. `name` is in small letters."""
         return self.head.values(name)
-
-    @property
-    def media_type(self) -> str:
-        return self.head.media_type
 
     async def chunks(self, limit: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the body as it arrives. Raises `TooLarge` before more than the limit has been handed on."""
@@ -123,7 +121,9 @@ class UpstreamAnswer:
         return part
 
     async def read(self, limit: int | None = None) -> bytes:
-        most = self._bound(limit)
+        head, most = self.head, self._limit
+        if limit is not None or head.encoded or head.length > most:
+            most = self._bound(limit)
         connection = self.connection
         body = await connection.part()
         if not connection.complete:
@@ -258,7 +258,8 @@ class Fetcher:
     async def begin(self, head: bytes, body: bytes, *, limit: int) -> UpstreamAnswer:
         """Return the answer, until whoever has it gives it to `end`; nothing here bounds how long it takes. Raises as `open` does,
         and then there is nothing to be ended. Made for callers whose requests are so many that a block for each costs too much."""
-        await trio.lowlevel.checkpoint_if_cancelled()  # as in `open`
+        if is_cancelled():  # as in `open`
+            await trio.lowlevel.checkpoint()
         connection = await self._pool.take()
         try:
             return UpstreamAnswer(connection, await connection.begin(with_body(head, body)), limit)

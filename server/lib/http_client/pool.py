@@ -1,6 +1,6 @@
 """The connections to one upstream: how many there may be at once, and which of them is used again.
 
-A connection is in use by one call, or idle here, or closed; whoever waits for a place gets it in turn. What could hold
+A connection is in use by one call, or idle here, or closed; whoever waits for a place gets it in turn. One that could hold
 somebody else's answer, or the end of an exchange that went wrong, is closed and never idle.
 """
 
@@ -35,28 +35,30 @@ class ConnectionPool:
     ) -> None:
         self._dial = dial
         self._connections = connections
-        self._slots = trio.Semaphore(connections)
+        self._free = connections
+        self._waiting = 0
+        self._line = trio.lowlevel.ParkingLot()  # a place that is given back is theirs who wait here
         self._slot_seconds = slot_seconds
         self._clock = clock
         self._idle: deque[UpstreamConnection] = deque()  # the one used last is last
         self._closed = False
 
     def __len__(self) -> int:
-        """How many are idle."""
+        """Return how many are idle."""
         return len(self._idle)
 
     async def take(self) -> UpstreamConnection:
-        """The connection used last, or a new one; to be given back. Raises `NotConnected`. It does not wait where one is idle."""
+        """Return the connection used last, or a new one; to be given back. Raises `NotConnected`. Where one is idle, nothing waits."""
         if self._closed:
             raise _stopping()
-        try:
-            self._slots.acquire_nowait()
-        except trio.WouldBlock:
+        if self._free:
+            self._free -= 1
+        else:
             await self._wait()
         try:
             return self._idle_one() or await self._dial()
         except BaseException:
-            self._slots.release()
+            self._release()
             raise
 
     def give_back(self, connection: UpstreamConnection) -> None:
@@ -65,24 +67,36 @@ class ConnectionPool:
             self._idle.append(connection)
         else:
             connection.close()
-        self._slots.release()
+        if self._waiting:
+            self._release()
+        else:
+            self._free += 1
 
     def close(self) -> None:
-        """What is idle, now; a connection in use when it is given back."""
+        """Close what is idle now, and a connection in use when it is given back."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
 
     async def _wait(self) -> None:
         with trio.move_on_after(self._slot_seconds) as wait:
-            await self._slots.acquire()
+            self._waiting += 1
+            try:
+                await self._line.park()
+            finally:
+                self._waiting -= 1
         if wait.cancelled_caught:
             raise TooManyConnections(
                 f"is busy: {counted(self._connections, 'call')} {'is' if self._connections == 1 else 'are'} running"
             )
         if self._closed:
-            self._slots.release()
+            self._release()
             raise _stopping()
+
+    def _release(self) -> None:
+        """Give the place to who waits longest, or keep it."""
+        if not self._line.unpark():
+            self._free += 1
 
     def _idle_one(self) -> UpstreamConnection | None:
         idle = self._idle

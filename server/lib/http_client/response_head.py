@@ -40,6 +40,7 @@ class ResponseHead(msgspec.Struct, frozen=True):
     length: int  # of the body in bytes, or CHUNKED, or UNTIL_CLOSE
     keep_alive: bool
     encoded: bool  # the body is compressed, or otherwise not as it was meant
+    media_type: str = ""  # of the body, in small letters, without its parameters
 
     def value(self, name: bytes) -> str:
         """Return the value, several joined by commas, or an empty text. `name` is in small letters."""
@@ -48,11 +49,6 @@ class ResponseHead(msgspec.Struct, frozen=True):
     def values(self, name: bytes) -> list[str]:
         """Return the value of each such line, where a comma may be part of one. `name` is in small letters."""
         return [value.decode("latin-1") for known, value in self.fields if known == name]
-
-    @property
-    def media_type(self) -> str:
-        """The media type of the body in small letters, without its parameters."""
-        return self.value(b"content-type").partition(";")[0].strip().lower()
 
 
 def read_response_head(raw: bytes) -> ResponseHead:
@@ -65,6 +61,7 @@ def read_response_head(raw: bytes) -> ResponseHead:
     keep_alive = strict is not None and minor != b"0"
     length: int | None = None
     chunked = encoded = False
+    media_type = b""
     fields: list[tuple[bytes, bytes]] = []
     for name, value in _FIELDS.findall(lines):
         name = name.lower()
@@ -82,6 +79,9 @@ def read_response_head(raw: bytes) -> ResponseHead:
         elif name == b"connection":
             if b"close" in [option.strip() for option in value.lower().split(b",")]:
                 keep_alive = False
+        elif name == b"content-type":
+            # One that is said twice is none that anybody knows.
+            media_type = media_type + b"," + value if media_type else value
         elif name == b"content-encoding" and value.lower() not in (b"", b"identity"):
             encoded = True
     status = int(digits)
@@ -94,7 +94,8 @@ def read_response_head(raw: bytes) -> ResponseHead:
         extent = length
     else:
         extent, keep_alive = UNTIL_CLOSE, False
-    return ResponseHead(status, tuple(fields), extent, keep_alive, encoded)
+    media_type = media_type.partition(b";")[0].strip().lower()
+    return ResponseHead(status, tuple(fields), extent, keep_alive, encoded, media_type.decode("latin-1"))
 
 
 def refuse_unfinished_head(raw: bytes) -> None:

@@ -9,6 +9,8 @@ import socket
 
 import trio
 
+from server.lib.short_waits import wait_readable
+
 READ_BYTES = 64 * 1024
 
 
@@ -18,7 +20,7 @@ class UpstreamSocket:
     __slots__ = ("_closed", "_socket")
 
     def __init__(self, stream: trio.SocketStream) -> None:
-        """Takes the socket over: the stream is of no use after that."""
+        """Take the socket over: the stream is of no use after that."""
         made = stream.socket
         family, kind, protocol = made.family, made.type, made.proto
         self._socket = socket.socket(family, kind, protocol, fileno=made.detach())
@@ -26,9 +28,9 @@ class UpstreamSocket:
         self._closed = False
 
     async def receive_some(self) -> bytes:
-        """The next bytes, b"" when there will be no more. Always waits: what is asked for is never there already."""
+        """Return the next bytes, b"" when there will be no more. Always wait: what is asked for is never there already."""
         while True:
-            await trio.lowlevel.wait_readable(self._socket)
+            await wait_readable(self._socket)
             try:
                 return self._socket.recv(READ_BYTES)
             except BlockingIOError:
@@ -37,8 +39,11 @@ class UpstreamSocket:
                 raise trio.BrokenResourceError("the other side is gone") from error
 
     async def send_all(self, data: bytes) -> None:
-        """Returns without a checkpoint when the kernel takes all of it, which is nearly always."""
-        sent = self.send_nowait(data)
+        """Send all of it, without a checkpoint when the kernel takes all of it, which is nearly always."""
+        try:
+            sent = self._socket.send(data)
+        except OSError:
+            sent = self.send_nowait(data)
         if sent < len(data):
             rest = memoryview(data)[sent:]
             while rest:
@@ -46,7 +51,7 @@ class UpstreamSocket:
                 rest = rest[self.send_nowait(rest) :]
 
     def send_nowait(self, data: bytes | memoryview) -> int:
-        """How much of it the kernel took."""
+        """Send, and return how much of it the kernel took."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
@@ -55,7 +60,7 @@ class UpstreamSocket:
             raise trio.BrokenResourceError("the other side is gone") from error
 
     def is_quiet(self) -> bool:
-        """Whether the connection is there and nothing has come: an idle one that can be read from was closed, or holds what
+        """Return whether the connection is there and nothing has come: an idle one that can be read from was closed, or holds what
         nobody asked for."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -66,7 +71,7 @@ class UpstreamSocket:
         return False
 
     def say_goodbye(self) -> None:
-        """TCP says it by closing."""
+        """Say nothing: TCP says it by closing."""
 
     def close(self) -> None:
         if not self._closed:

@@ -13,6 +13,8 @@ import struct
 
 import trio
 
+from server.lib.short_waits import wait_readable
+
 from .connection_limits import HttpLimits
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, zero seconds
@@ -22,7 +24,7 @@ _UNSENT_BYTES = 64 * 1024
 
 
 class PeerStream(trio.abc.HalfCloseableStream):
-    """Reads by one task and writes by one task at a time; errors of the socket are `trio.BrokenResourceError`."""
+    """The stream of one peer, read by one task and written by one task at a time; errors of the socket are `trio.BrokenResourceError`."""
 
     __slots__ = ("_closed", "_socket", "_taken", "_waited", "_waiting_since")
 
@@ -43,7 +45,7 @@ class PeerStream(trio.abc.HalfCloseableStream):
         while True:
             if self._closed:
                 raise trio.ClosedResourceError("this connection was closed")
-            await trio.lowlevel.wait_readable(self._socket)
+            await wait_readable(self._socket)
             try:
                 return self._socket.recv(size)
             except BlockingIOError:
@@ -52,7 +54,7 @@ class PeerStream(trio.abc.HalfCloseableStream):
                 raise trio.BrokenResourceError("the peer is gone") from error
 
     def has_left(self, *, quiet: bool) -> bool:
-        """Whether the peer is known to have closed. The kernel takes what is then sent to it, and tells of it too late. `quiet`: it has
+        """Return whether the peer is known to have closed. The kernel takes what is then sent to it, and tells of it too late. `quiet`: it has
         nothing to say now but that it leaves, which in TLS is a record like any other."""
         if self._closed:
             return True
@@ -65,7 +67,7 @@ class PeerStream(trio.abc.HalfCloseableStream):
         return quiet or not data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Returns without a checkpoint when the kernel takes all of it, which is nearly always."""
+        """Send all of it, without a checkpoint when the kernel takes all of it, which is nearly always."""
         if self._closed:
             raise trio.ClosedResourceError("this connection was closed")
         try:
@@ -97,7 +99,7 @@ class PeerStream(trio.abc.HalfCloseableStream):
             rest = rest[sent:]
 
     def overdue(self, now: float, limits: HttpLimits, size: int) -> bool:
-        """Whether the peer reads too slowly to be served any longer: asked every tick, about the wait in progress. `size`: how
+        """Return whether the peer reads too slowly to be served any longer: asked every tick, about the wait in progress. `size`: how
         much it is being sent at once."""
         since = self._waiting_since
         if since is None:
