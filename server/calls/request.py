@@ -39,7 +39,7 @@ NO_ABILITIES: Final[frozenset[str]] = frozenset()
 
 
 async def always() -> bool:
-    """What `still_allowed` is where nobody's right to be here ends."""
+    """Answer for `still_allowed` where nobody's right to be here ends."""
     return True
 
 
@@ -136,34 +136,35 @@ class Request(msgspec.Struct, kw_only=True):
 
     @property
     def sharer(self) -> str:
-        """By what its caller has a part of what there is only so much of."""
+        """The name by which its caller has a part of what there is only so much of."""
         if self.known_sharer is None:
             self.known_sharer = sharer_of(self.principal, self.address)
         return self.known_sharer
 
     @property
     def can(self) -> frozenset[str]:
-        """What the caller can be asked for."""
-        if self.known_abilities is None:
-            self.known_abilities = self._abilities()
-        return self.known_abilities
-
-    def _abilities(self) -> frozenset[str]:
-        if not self.route.revision.modern:
-            return NO_ABILITIES if self.session is None else self.session.can
-        declared = self.route.params.meta.client_capabilities
-        return abilities(declared, self.route.revision) if declared else NO_ABILITIES
+        """The abilities of the caller's client: what it can be asked for."""
+        known = self.known_abilities
+        if known is None:
+            route = self.route
+            if not route.revision.modern:
+                known = NO_ABILITIES if self.session is None else self.session.can
+            else:
+                declared = route.params.meta.client_capabilities
+                known = abilities(declared, route.revision) if declared else NO_ABILITIES
+            self.known_abilities = known
+        return known
 
     @property
     def declares_tasks(self) -> bool:
-        """Whether this very request says that its client knows what to do with a task (2026-07-28)."""
+        """The word of this very request that its client knows what to do with a task (2026-07-28)."""
         declared = self.route.params.meta.client_capabilities
         extensions: Any = declared.get("extensions") if declared is not UNSET else None
         return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
 
     @property
     def pays_by_extension(self) -> bool:
-        """Whether it says that its client knows what to do with a result that asks for payment, and the server has such."""
+        """The word of this request that its client knows what to do with a result that asks for payment, and the server has such."""
         if not self.endpoint.x402_extension or not self.revision.modern:
             return False
         declared = self.route.params.meta.client_capabilities
@@ -175,7 +176,7 @@ class Request(msgspec.Struct, kw_only=True):
         return self.route.params.meta.progress_token is not UNSET
 
     def log_level(self) -> LogLevel | None:
-        """From which level on the caller wants log messages, now. Raises `BadParams` for one that does not exist."""
+        """Return the level from which on the caller wants log messages, now. Raises `BadParams` for one that does not exist."""
         if not self.route.revision.modern:
             return None if self.session is None or self.line is SILENT else self.session.log_level
         level = self.route.params.meta.log_level
@@ -203,7 +204,7 @@ class Request(msgspec.Struct, kw_only=True):
         return await self.inner(self, what, name, arguments)
 
     def end(self) -> None:
-        """The server is going away: a subscription ends, with its result. Calls run to theirs."""
+        """End the subscription, with its result: the server is going away. Calls run to theirs."""
         self.ending = True
         if self.subscription is not None:
             self.subscription.end()
@@ -218,12 +219,12 @@ class Outcome(msgspec.Struct, frozen=True):
     settled: HeaderSettlement | None = None  # for its headers
 
     def written(self) -> Callable[[], None] | None:
-        """The answer was given, whole. What comes back is to be called once it is known that the caller has it."""
+        """Note that the answer was given, whole. The function that comes back is to be called once it is known that the caller has it."""
         return None if self.when_written is None else self.when_written()
 
 
 def key_of(request: Request) -> Any:
-    """As it came, in the `_meta` of a request or in its headers; None for none."""
+    """Return the key as it came, in the `_meta` of a request or in its headers; None for none."""
     meta, headers = request.route.params.meta, request.headers
     key: Any = request.idempotency_key if meta.idempotency_key is UNSET else meta.idempotency_key
     if key is None and headers is not None and IDEMPOTENCY_HEADER in headers:

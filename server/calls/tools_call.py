@@ -141,7 +141,7 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
 
 
 def _coerced(request: Request, tool: ToolEntry, params: CallToolParams) -> CallToolParams:
-    """With arguments that the schema wants, as far as texts say them; before anything else looks at them, and once."""
+    """Return the params with arguments that the schema wants, as far as texts say them; before anything else looks at them, and once."""
     from server.mcp.lenient_arguments import coerced
 
     arguments = cast("dict[str, Any]", params.arguments)
@@ -155,7 +155,7 @@ def _coerced(request: Request, tool: ToolEntry, params: CallToolParams) -> CallT
 async def carry_out(
     endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet: Outlet, *, inner: Inner | None = None
 ) -> Ending:
-    """What was ordered as a task, by the same page as every other call, only that nobody waits on a line. Raises what a call
+    """Run what was ordered as a task, by the same page as every other call, only that nobody waits on a line. Raises what a call
     raises, and `Paused` if the outlet does."""
     endpoint = endpoints.get(order.server)
     if endpoint is None:
@@ -204,14 +204,15 @@ async def carry_out(
 
 
 def _missing(request: Request, name: str) -> UnknownTool:
-    """Of one that waits for its owner to look at it, that is said; not to strangers, and to nobody who may know of some tools alone."""
+    """Return the error of a tool that is not there. If it waits for its owner to look at it, that is said; not to strangers, and to nobody who may know
+    of some tools alone."""
     principal = request.principal
     told = principal.kind is not PrincipalKind.PAYER and not principal.tools
     return UnknownTool(name, (request.endpoint.catalog.withheld(name) or "") if told else "")
 
 
 def settle_tool(request: Request, name: str) -> None:
-    """Which tool it is, and how the caller stands to it. Of a tool that it must not know of, nothing is found."""
+    """Settle which tool the request names, and how its caller stands to it. A tool that it must not know of is not found."""
     endpoint = request.endpoint
     request.tool, request.standing, request.priced, request.repeats = None, Standing.HIDDEN, False, False
     tool = endpoint.catalog.tools.get(name)
@@ -229,7 +230,7 @@ def settle_tool(request: Request, name: str) -> None:
 
 
 def order_of(request: Request, resumed: Any = None) -> TaskOrder:
-    """The call as a task is given it. Raises what calling the tool would raise before the agent is asked."""
+    """Return the call as a task is given it. Raises what calling the tool would raise before the agent is asked."""
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     return TaskOrder(
         server=request.endpoint.name,
@@ -246,7 +247,7 @@ def order_of(request: Request, resumed: Any = None) -> TaskOrder:
 
 
 def refusal_of(request: Request, tool: ToolEntry, *, as_error: bool = False) -> ToolResult | None:
-    """What a call would say before its agent is asked: for what becomes a task, since a refusal is better given at once. Raises
+    """Return what a call would say before its agent is asked: for what becomes a task, since a refusal is better given at once. Raises
     as the call does; a result is one that tells of wrong arguments, unless that is to be an error."""
     if request.standing is Standing.GRANTABLE:
         raise insufficient(request.principal, tool.terms)
@@ -279,7 +280,7 @@ async def _use(request: Request, tool: ToolEntry, outlet: Outlet, resumed: Any =
 async def _run_governed(
     request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet
 ) -> tuple[ToolResult, str]:
-    """The same, past what stands in front of the tool. Wrong arguments are told first."""
+    """Run the tool past the policy that stands in front of it. Wrong arguments are told first."""
     from server.calls.policy_stage import governed
 
     params: CallToolParams = request.route.params  # type: ignore[assignment]
@@ -292,7 +293,7 @@ async def _run_governed(
 async def _run_overseen(
     request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet
 ) -> tuple[ToolResult, str]:
-    """The same, and what is done to what it says and answers."""
+    """Run the tool, and change what it says and answers as the policy wants."""
     from server.calls.policy_stage import overseen
 
     return await overseen(request, tool, outlet, partial(_run, request, tool, resumed))
@@ -301,7 +302,7 @@ async def _run_overseen(
 async def _run_priced(
     request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet
 ) -> tuple[ToolResult, str]:
-    """The same, by way of the till. Wrong arguments cost nothing."""
+    """Run the tool for money. Wrong arguments cost nothing."""
     from server.calls.payment_stage import charged
 
     params: CallToolParams = request.route.params  # type: ignore[assignment]
@@ -387,7 +388,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
 def _misfit(
     request: Request, tool: ToolEntry, arguments: Mapping[str, Any], *, as_error: bool = False
 ) -> ToolResult | None:
-    """What is wrong with the arguments. Raises `HeaderMismatch` and, where it is to be an error, `InvalidArguments`."""
+    """Return what is wrong with the arguments. Raises `HeaderMismatch` and, where it is to be an error, `InvalidArguments`."""
     schema = tool.schema
     if schema.mirrored and request.headers is not None and request.revision.modern and not request.rewritten:
         schema.check_headers(arguments, request.headers)
@@ -416,13 +417,19 @@ def _failed(text: str) -> ToolResult:
 # ── or as a task ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _use_or_order(
+def _use_or_order(
     request: Request, tool: ToolEntry, line: CallerLine, resumed: Any
-) -> ToolResult | RawResult:
-    face = request.endpoint.task_face(request.route.revision)
+) -> Awaitable[ToolResult | RawResult]:
     rules = request.endpoint.tasks
+    face = None if rules is None else request.endpoint.task_face(request.route.revision)
     if face is None or rules is None:
-        return await _use(request, tool, line, resumed)
+        return _use(request, tool, line, resumed)
+    return _use_or_order_as(face, rules, request, tool, line, resumed)
+
+
+async def _use_or_order_as(
+    face: Face, rules: TaskRules, request: Request, tool: ToolEntry, line: CallerLine, resumed: Any
+) -> ToolResult | RawResult:
     wish = cast("CallToolParams", request.route.params).task
     if face is Face.CORE:
         _check_wish(wish)
@@ -528,7 +535,7 @@ async def _order_by_hand(
 
 
 def _as_it_went(request: Request, call: Request) -> None:
-    """For whoever keeps, counts or tells what became of the request: another one was made of it."""
+    """Copy what became of the call that was made of a request: others keep, count or tell it."""
     request.reached, request.unmade = call.reached, call.unmade
     request.retry_after, request.unpaid = call.retry_after, call.unpaid
 
@@ -536,7 +543,7 @@ def _as_it_went(request: Request, call: Request) -> None:
 async def start_task(
     request: Request, rules: TaskRules, face: Face, ttl_ms: int | None, resumed: Any = None
 ) -> Snapshot:
-    """Raises `TooManyTasks`, `StoreUnavailable`."""
+    """Start a task of the request. Raises `TooManyTasks`, `StoreUnavailable`."""
     return await rules.engine.start(
         order_of(request, resumed),
         owner=owner_of(request.principal, request.endpoint.name),
@@ -547,7 +554,7 @@ async def start_task(
 
 
 def _check_wish(wish: Any) -> None:
-    """`params.task`, where it means something. Raises `BadParams`."""
+    """Check `params.task`, where it means something. Raises `BadParams`."""
     if wish is UNSET or wish is None:
         return
     if not isinstance(wish, Mapping):

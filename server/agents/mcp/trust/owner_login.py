@@ -120,6 +120,8 @@ class OwnerLogin(LoginKeeper[UpstreamLogin]):
         return await self._refresh(kept)
 
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        if self._read and self._kept is None:
+            return _NOTHING_SHOWN
         login = await self.current()
         if login is None:
             return _NOTHING_SHOWN
