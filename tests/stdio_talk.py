@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import AgentRequest, Completing, PromptGet, ResourceRead, ToolCall
+from server.agents.base.backend import AgentRequest, Completing, Feature, PromptGet, ResourceRead, ToolCall
 from server.agents.base.catalog import Source
 from server.calls.sessions.sessions import Sessions
 from server.mcp.call_outlet import LogMessage, Outlet, Progress
@@ -42,6 +42,7 @@ PATIENCE_SECONDS = 60
 class Everything(Agent):
     """Tools, and a shelf with a resource, a template and a prompt."""
 
+    features: frozenset[Feature] = frozenset({"subscribe", "logging"})
     begun: int = 0
     stopped: int = 0
     go_on: trio.Event = field(default_factory=trio.Event)

@@ -1,4 +1,4 @@
-"""What a server says of itself and what it has: the handshake, discovery, and the pages of each list."""
+"""A server's own account of itself and of what it has: the handshake, discovery, and the pages of each list."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def set_level(request: Request) -> EmptyResult:
 
 
 async def list_tools(request: Request) -> ListResult:
-    """Raises `BadCursor`."""
+    """List the tools, a page at a time. Raises `BadCursor`."""
     endpoint = request.endpoint
     entries, after = endpoint.cursors.cut(
         "tools",
@@ -83,9 +83,9 @@ async def list_prompts(request: Request) -> ListResult:
 
 
 def offers_of(request: Request) -> Offers:
-    """What the server has, for this caller on this wire."""
+    """Return what the server has for this caller on this wire: whatever any agent has now."""
     endpoint, modern = request.endpoint, request.revision.modern
-    there = endpoint.catalog.furnished
+    there = endpoint.catalog.features
     face = endpoint.task_face(request.revision)
     told_of_changes = modern or endpoint.sessions is not None
     if is_visitor(request.principal):
@@ -95,7 +95,8 @@ def offers_of(request: Request) -> Offers:
         resources=endpoint.has_resources,
         prompts="prompts" in there,
         completions="completions" in there,
-        logging=told_of_changes if there else False,
+        subscribe=told_of_changes and "subscribe" in there,
+        logging=told_of_changes and "logging" in there,
         tasks=face is not None,
         skills="skills" in there,
         payments=endpoint.x402_extension,
@@ -106,8 +107,8 @@ def offers_of(request: Request) -> Offers:
 
 
 def check_offered(request: Request) -> None:
-    """Raises `MethodNotFound`. A list of what is not offered is empty to clients of the handshake era: they ask whatever
-    was declared, and an error there is shown to people."""
+    """Refuse a method that the server does not have for this caller. A list of what is not offered is empty to clients of the handshake
+    era: they ask whatever was declared, and an error there is shown to people. Raises `MethodNotFound`."""
     method = request.route.method
     if method.session and request.session is None:
         raise MethodNotFound(method.name)
@@ -118,7 +119,7 @@ def check_offered(request: Request) -> None:
 
 
 def _page(request: Request, name: ListName, items: Sequence[Listed]) -> ListResult:
-    """Raises `BadCursor`."""
+    """Cut a page. Raises `BadCursor`."""
     cursor = cast("ListParams", request.route.params).cursor
     endpoint = request.endpoint
     return ListResult(name, *endpoint.cursors.cut(name, items, _KEY, cursor, endpoint.page_size))

@@ -31,14 +31,14 @@ from server.mcp.result_encoding import SUBSCRIPTION_ID, ListenResult, encode_not
 
 
 class FeedTopics(msgspec.Struct, frozen=True):
-    """What a subscription listens for, and how the client is told of that."""
+    """The topics that a subscription listens for, and the way its client is told of them."""
 
     topics: frozenset[Topic]
     honoured: Mapping[str, Any]
 
 
 async def listen(request: Request) -> ListenResult:
-    """Runs until the server or the client ends it. Registered before the acknowledgement goes out, so that a change made the
+    """Tell the client of changes until the server or the client ends it. The subscription is registered before the acknowledgement goes out, so that a change made the
     moment the client has read it is not lost."""
     asked = cast("ListenParams", request.route.params).notifications
     check_bounds(asked)
@@ -87,7 +87,7 @@ async def tell_changes(
 
 
 async def _worded(topic: Topic, desk: CallerTasks) -> tuple[str, Mapping[str, Any]] | None:
-    """The notification, method and parameters. None: a task that is forgotten."""
+    """Return the notification, method and parameters; None: a task that is forgotten."""
     kind, _, name = topic.partition(" ")
     if not name:
         return f"notifications/{kind}/list_changed", {}
@@ -98,7 +98,7 @@ async def _worded(topic: Topic, desk: CallerTasks) -> tuple[str, Mapping[str, An
 
 
 def check_bounds(asked: ListenFilter) -> None:
-    """Before any of it is looked up, since that is what costs. Raises `TooManySubscriptions`."""
+    """Refuse what is too long before any of it is looked up, since that is what costs. Raises `TooManySubscriptions`."""
     names = [
         name
         for listed in (asked.resource_subscriptions, asked.task_ids)
@@ -114,7 +114,7 @@ def check_bounds(asked: ListenFilter) -> None:
 
 
 def topics_of(request: Request, asked: ListenFilter, task_ids: Sequence[str] | None) -> FeedTopics:
-    """`task_ids`: those asked for that are the caller's, None where tasks are not offered."""
+    """Return what can be listened for. `task_ids`: those asked for that are the caller's, None where tasks are not offered."""
     endpoint = request.endpoint
     topics: set[Topic] = set()
     honoured: dict[str, Any] = {}
@@ -123,14 +123,14 @@ def topics_of(request: Request, asked: ListenFilter, task_ids: Sequence[str] | N
         (
             "prompts",
             "promptsListChanged",
-            asked.prompts_list_changed and "prompts" in endpoint.catalog.furnished,
+            asked.prompts_list_changed and "prompts" in endpoint.catalog.features,
         ),
         ("resources", "resourcesListChanged", asked.resources_list_changed and endpoint.has_resources),
     ):
         if is_wanted:
             topics.add(topic)
             honoured[name] = True
-    if asked.resource_subscriptions is not UNSET and endpoint.has_resources:
+    if asked.resource_subscriptions is not UNSET and "subscribe" in endpoint.catalog.features:
         uris = [uri for uri in dict.fromkeys(asked.resource_subscriptions) if readable(request, uri)]
         topics.update(resource_topic(uri) for uri in uris)
         for uri in uris:

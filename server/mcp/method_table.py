@@ -79,7 +79,7 @@ _decode_hello: Final = msgspec.json.Decoder(InitializeParams).decode
 
 
 def _read_hello(raw: Raw) -> Params:
-    """Who types it by hand says nothing at all; a client that leaves a part out is told which."""
+    """Read the params of `initialize`: whoever types it by hand says nothing at all; a client that leaves a part out is told which."""
     try:
         return _decode_hello(raw)
     except msgspec.ValidationError:
@@ -99,8 +99,8 @@ _TABLE: Final = (
     _row("resources/list",           ListParams,         BOTH,   feature="resources"),
     _row("resources/templates/list", ListParams,         BOTH,   feature="resources"),
     _row("resources/read",           ReadResourceParams, BOTH,   feature="resources", named_by="uri", waits=True),
-    _row("resources/subscribe",      UriParams,          LEGACY, feature="resources", session=True),
-    _row("resources/unsubscribe",    UriParams,          LEGACY, feature="resources", session=True),
+    _row("resources/subscribe",      UriParams,          LEGACY, feature="subscribe", session=True),
+    _row("resources/unsubscribe",    UriParams,          LEGACY, feature="subscribe", session=True),
     _row("prompts/list",             ListParams,         BOTH,   feature="prompts"),
     _row("prompts/get",              GetPromptParams,    BOTH,   feature="prompts", named_by="name", waits=True),
     _row("skills/list",              SkillListParams,    BOTH,   feature="skills"),

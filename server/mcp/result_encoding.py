@@ -75,6 +75,7 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     """The offer of the server to this caller on this wire: what it declares, and which methods it knows."""
 
     resources: bool = False
+    subscribe: bool = False  # to changes of resources
     prompts: bool = False
     completions: bool = False
     logging: bool = False
@@ -346,7 +347,7 @@ def _capabilities(offers: Offers, revision: Revision) -> dict[str, Any]:
     heard = {"listChanged": True} if offers.changes else {}
     declared: dict[str, Any] = {"tools": heard}
     if offers.resources:
-        declared["resources"] = {"subscribe": True, **heard} if offers.changes else {}
+        declared["resources"] = {"subscribe": True, **heard} if offers.subscribe else heard
     if offers.prompts:
         declared["prompts"] = heard
     if offers.completions and revision.completions:

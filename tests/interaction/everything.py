@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from server.agents.base.backend import Completing, NoSuchResource, PromptGet, ResourceRead, ToolCall
+from server.agents.base.backend import Completing, Feature, NoSuchResource, PromptGet, ResourceRead, ToolCall
 from server.agents.base.catalog import Source
 from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.messages import (
@@ -30,6 +30,8 @@ STEPS = 3
 
 class Everything(Agent):
     """Tools as given, and a library."""
+
+    features: frozenset[Feature] = frozenset({"subscribe", "logging"})
 
     def resources(self) -> Sequence[Resource]:
         return [

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from server.agents.base.backend import Feature
+from server.agents.base.catalog import Source
+from server.mcp.messages import Prompt, Resource, ResourceTemplate
 from server.mcp.versions import MODERN_VERSIONS, REVISIONS
 from tests.interaction.agents import agent
-from tests.interaction.everything import everything, plain, task_tool
+from tests.interaction.everything import Everything, everything, plain, task_tool
 from tests.interaction.web_client import WebClient
 from tests.interaction.wires import client
 from tests.pair import META, MODERN, encode, request
@@ -165,6 +169,54 @@ async def test_what_is_declared_works_and_nothing_else_is_declared(cell: Cell) -
     async with client(cell, agent(only=plain)) as one:
         declared = one.welcome or (await one.ask("server/discover")).result
         assert declared["capabilities"] == {"tools": {"listChanged": True}}
+
+
+class Growing(Everything):
+    """A library as an upstream's is that comes late, and can neither log nor tell of changes."""
+
+    features: frozenset[Feature] = frozenset()
+    there = False
+
+    def resources(self) -> Sequence[Resource]:
+        return super().resources() if self.there else []
+
+    def resource_templates(self) -> Sequence[ResourceTemplate]:
+        return []
+
+    def prompts(self) -> Sequence[Prompt]:
+        return super().prompts() if self.there else []
+
+    def completes(self) -> frozenset[tuple[str, str]]:
+        return frozenset()
+
+
+@pytest.mark.requirement("discover.declared-works")
+@pytest.mark.requirement("discover.not-offered")
+async def test_features_are_those_that_an_agent_has_now(cell: Cell) -> None:
+    late = Growing({"only": plain})
+    async with client(cell, Source(name="late", backend=late)) as one:
+        declared = one.welcome or (await one.ask("server/discover")).result
+        assert declared["capabilities"] == {"tools": {"listChanged": True}}
+        catalog = one.made.catalog
+        late.there = True
+        assert catalog.refresh() == {"resources", "prompts"}
+        assert catalog.features == {"resources", "prompts"}
+        if cell.modern:
+            declared = (await one.ask("server/discover")).result["capabilities"]
+            assert declared == {key: {"listChanged": True} for key in ("tools", "resources", "prompts")}
+        assert (await one.ask("resources/read", {"uri": "test://one"})).result["contents"]
+        assert (await one.ask("prompts/get", {"name": "greet", "arguments": {"name": "Ada"}})).result
+        refused: list[tuple[str, dict[str, Any]]] = [
+            (method, params) for method, params in METHODS if method == "completion/complete"
+        ]
+        if not cell.modern:
+            refused += [
+                ("resources/subscribe", {"uri": "test://one"}),
+                ("resources/unsubscribe", {"uri": "test://one"}),
+                ("logging/setLevel", {"level": "debug"}),
+            ]
+        for method, params in refused:
+            assert (await one.ask(method, params)).code == -32601, method
 
 
 @pytest.mark.requirement("discover.not-offered")

@@ -217,13 +217,17 @@ class LibraryBackend(Protocol):
     async def complete(self, asked: Completing) -> CompletionResult: ...
 
 
+# Features of the protocol besides tools. "subscribe" is of resources; "logging" of whoever tells callers' clients something.
+Feature: TypeAlias = Literal["resources", "prompts", "completions", "subscribe", "logging", "skills"]
+
+
 @runtime_checkable
 class DeclaresFeatures(Protocol):
-    """A library that will never have all that one could have, so that the rest need not be declared."""
+    """A back-end with features that its lists do not show: a list of a `LibraryBackend` that is not empty is a feature by itself."""
 
     @property
-    def furnished(self) -> frozenset[str]:
-        """Some of "resources", "prompts" and "completions", and "skills" where it is a `SkillLibrary`."""
+    def features(self) -> frozenset[Feature]:
+        """Name the features that it has now."""
         ...
 
 

@@ -21,6 +21,7 @@ from server.agents.base.backend import (
     DeclaresFeatures,
     Elsewhere,
     ExplainsRefusals,
+    Feature,
     Foreign,
     HasDeadlines,
     HasFreeTools,
@@ -47,8 +48,6 @@ T = TypeVar("T")
 
 # At shutdown a back-end that hangs while it is closed must not keep the others from being closed.
 CLOSE_SECONDS: Final = 5.0
-# What an agent may have besides tools.
-LIBRARY: Final = frozenset({"resources", "prompts", "completions"})
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,39 +72,39 @@ class AgentTrouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRules(Protocol):
-    """What the owner of a server says of its tools, whoever offers them (tiers.py)."""
+    """The words of a server's owner about its tools, whoever offers them (tiers.py)."""
 
     @property
     def tools(self) -> Mapping[str, Any]:
-        """By the names of those of which something is said."""
+        """The tools of which something is said, by their names."""
         ...
 
     def terms(self, tool: Tool, base: CallTerms, /) -> CallTerms | None:
-        """None: it is not offered. Raises `BadTerms`."""
+        """Return the terms of a tool; None: it is not offered. Raises `BadTerms`."""
         ...
 
 
 class ToolPrices(Protocol):
-    """What the tools of a server cost (server/payments/seller)."""
+    """The prices of a server's tools (server/payments/seller)."""
 
     def price(self, tool: Tool, functions: Set[str], /) -> Any | None:
-        """`functions`: those of its agent that know what a call costs. None: nothing. Raises `BadTerms`."""
+        """Return the price of a tool; None: it costs nothing. `functions` are those of its agent that know what a call costs. Raises `BadTerms`."""
         ...
 
     def shown(self, tool: Tool, price: Any, /) -> Tool:
-        """The tool as callers see it who are to know what it costs."""
+        """Return the tool as callers see it who are to know what it costs."""
         ...
 
 
 class CatalogPolicy(Protocol):
-    """What stands in front of the tools of a server (server/calls/policy)."""
+    """The policies in front of a server's tools (server/calls/policy)."""
 
     def of(self, tool: Tool, /) -> Any | None:
-        """None: nothing. Raises `BadTerms`."""
+        """Return the policy of a tool; None: it has none. Raises `BadTerms`."""
         ...
 
     def shown(self, tool: Tool, policy: Any, /) -> Tool:
-        """The tool as callers see it, with what they have to say besides."""
+        """Return the tool as callers see it, with what they have to say besides."""
         ...
 
 
@@ -144,7 +143,7 @@ AnyEntry = ToolEntry | ResourceEntry | TemplateEntry | PromptEntry
 
 
 class CatalogError(ValueError):
-    """What is offered cannot be offered together; `problems` says what to change, one sentence each."""
+    """An offer of several agents that cannot be made together; `problems` says what to change, one sentence each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -160,10 +159,11 @@ class _Lists(msgspec.Struct, frozen=True):
     entries: tuple[ToolEntry, ...]  # of the tools, one and the same for as long as they are offered so
     named: frozenset[str]  # every tool of an agent, also those that are not offered
     owners: Mapping[Key, object]  # of names that could be others
+    features: frozenset[Feature]  # of all agents together
     left_out: tuple[str, ...] = ()
 
     def offered(self) -> Mapping[str, Any]:
-        """What callers can see of each list."""
+        """Return what callers can see of each list."""
         return {
             "tools": [(entry.tool, entry.terms.scopes) for entry in self.tools.values()],
             "resources": [
@@ -175,7 +175,7 @@ class _Lists(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """Raises `CatalogError`. Everything keeps the order of the sources, and in it the order of each back-end."""
+    """The tools, resources and prompts of several agents, in the order of the sources and, within one, of its back-end."""
 
     def __init__(
         self,
@@ -186,8 +186,8 @@ class Catalog:
         policy: CatalogPolicy | None = None,
         before: Catalog | None = None,
     ) -> None:
-        """Build it. `stand_ins` answer calls of these tools, which are offered as their agents have them; `before` is the catalogue whose place
-        this one is to take."""
+        """Ask the back-ends what they offer. `stand_ins` answer calls of these tools, which are offered as their agents have them; `before` is the
+        catalogue whose place this one is to take. Raises `CatalogError`."""
         self._stand_ins = stand_ins
         self.policy = policy
         self._sources = tuple(sources)
@@ -203,21 +203,22 @@ class Catalog:
             raise CatalogError(
                 [f"the settings name the tool {not_offered(name, self._lists.named)}" for name in unknown]
             )
-        # Whether a feature is there at all does not hang on how long a list is: a client is told in its handshake, and not again.
-        self.furnished: frozenset[str] = frozenset[str]().union(
-            *(_furnished(source.backend) for source in self._sources)
-        )
         for source in self._sources:
             if isinstance(source.backend, Neighbour):
                 source.backend.beside(partial(_is_anothers, self._sources, source))
 
     @property
     def awaits_more(self) -> bool:
-        """Whether an agent is out of order, so that nobody can say yet what it would offer."""
+        """True if an agent is out of order, so that nobody can say yet what it would offer."""
         return any(
             isinstance(source.backend, Watched) and source.backend.trouble() is not None
             for source in self._sources
         )
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """The features that any agent has now."""
+        return self._lists.features
 
     @property
     def left_out(self) -> Sequence[str]:
@@ -238,7 +239,7 @@ class Catalog:
         return self._lists.tools.get(name)
 
     def withheld(self, name: str) -> str | None:
-        """Why a tool of this name is not offered, where an agent has one that its owner has not looked at."""
+        """Tell why a tool of this name is not offered, where an agent has one that its owner has not looked at."""
         for source in self._sources:
             if isinstance(source.backend, Withholding) and (words := source.backend.withheld(name)):
                 return words
@@ -273,7 +274,7 @@ class Catalog:
         return self._lists.resources.get(uri)
 
     async def resources_of(self, asked: AgentRequest) -> Sequence[ResourceEntry]:
-        """List the resources that exist for this caller alone. What everybody can read, or another agent owns, is none of them."""
+        """List the resources that exist for this caller alone, without those that everybody can read or another agent owns."""
         lists: dict[int, Sequence[Resource]] = {}
 
         async def ask(number: int, library: PersonalLibrary) -> None:
@@ -315,9 +316,9 @@ class Catalog:
         return self._lists.prompts.get(name)
 
     def refresh(self) -> frozenset[str]:
-        """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
-        `CatalogError`, and then everything stays as it was. What somebody else's server came to offer is no reason for that: of it,
-        what cannot be offered is left out."""
+        """Ask the back-ends again, and return which of the lists "tools", "resources" and "prompts" callers see changed. Raises
+        `CatalogError`, and then everything stays as it was. An offer of somebody else's server is no reason for that: as much of it as
+        cannot be offered is left out."""
         return self._put(
             _lists(
                 self._sources,
@@ -331,10 +332,9 @@ class Catalog:
         )
 
     def take(self, newer: Catalog) -> frozenset[str]:
-        """From now on this is what `newer` is: other agents, on other terms. Which lists changed, as `refresh` says it."""
+        """Take the place of what there is, as `newer` has it, and return which lists changed, as `refresh` does."""
         self._sources, self._rules, self._prices = newer._sources, newer._rules, newer._prices
-        self._stand_ins, self.furnished = newer._stand_ins, newer.furnished
-        self.policy = newer.policy
+        self._stand_ins, self.policy = newer._stand_ins, newer.policy
         return self._put(newer._lists)
 
     def _put(self, lists: _Lists) -> frozenset[str]:
@@ -344,7 +344,7 @@ class Catalog:
         return frozenset(name for name in now if seen[name] != now[name])
 
     def troubles(self) -> Sequence[AgentTrouble]:
-        """Agents that are out of order, as their owner knows them."""
+        """List the agents that are out of order, as their owner knows them."""
         return [
             AgentTrouble(
                 name=source.name,
@@ -413,7 +413,7 @@ def _lists(
         return other
 
     def free(what: str, address: str, source: Source) -> str:
-        """The address, or another where that is taken and there is one."""
+        """Return the address, or another where that is taken and there is one."""
         if owner_of(what, address, source) is None or not isinstance(source.backend, Elsewhere):
             return address
         return source.backend.elsewhere(address) or address
@@ -433,7 +433,7 @@ def _lists(
         owners[what, name] = source.name
 
     def claims(source: Source, what: str, *addresses: str) -> bool:
-        """Say whether it has something at an address of another's, and leave that out. What somebody else's server claims is no reason not to start."""
+        """Say whether it has something at an address of another's, and leave that out. A claim of somebody else's server is no reason not to start."""
         for address in addresses:
             owner = _owner(sources, address)
             if owner is None or owner is source:
@@ -524,6 +524,7 @@ def _lists(
         tuple(tools.values()),
         frozenset(named),
         names.owners,
+        frozenset[Feature]().union(*(_features(source.backend) for source in sources)),
         tuple(left_out),
     )
 
@@ -549,14 +550,20 @@ def _may_answer(backend: object, owner: Source | None) -> bool:
     return owner is None or backend is owner.backend
 
 
-def _furnished(backend: Backend) -> frozenset[str]:
+def _features(backend: Backend) -> frozenset[Feature]:
+    declared = backend.features if isinstance(backend, DeclaresFeatures) else frozenset[Feature]()
     if not isinstance(backend, LibraryBackend):
-        return frozenset()
-    return backend.furnished if isinstance(backend, DeclaresFeatures) else LIBRARY
+        return declared
+    lists: Mapping[Feature, object] = {
+        "resources": backend.resources() or backend.resource_templates(),
+        "prompts": backend.prompts(),
+        "completions": backend.completes(),
+    }
+    return declared.union(feature for feature, entries in lists.items() if entries)
 
 
 def _reserved(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
-    """What those offer whose lists are of their own making: kind and name, and who."""
+    """Return what those offer whose lists are of their own making: kind and name, and who."""
     found: dict[tuple[str, str], str] = {}
     for source in sources:
         backend = source.backend
@@ -579,7 +586,7 @@ def _entry(
 
 
 def _priceless(tool: Tool) -> Tool:
-    """Without what its author says that it costs: here it costs nothing."""
+    """Return a tool without what its author says that it costs: here it costs nothing."""
     if tool.meta is msgspec.UNSET or PRICE_META not in tool.meta:
         return tool
     rest = {key: value for key, value in tool.meta.items() if key != PRICE_META}

@@ -11,7 +11,7 @@ import msgspec
 import trio
 from msgspec import Meta, Raw
 
-from server.agents.base.backend import ToolCall
+from server.agents.base.backend import Feature, ToolCall
 from server.agents.command.agent_program import ProgramSettings, program_problems
 from server.agents.command.program_call import ProgramCall
 from server.agents.command.program_tool import (
@@ -72,7 +72,9 @@ def problems(config: AgentConfig) -> list[tuple[str, str]]:
 
 
 class AgentBackend(ProgramBackend[ProgramTool]):
-    """A `Backend` whose tools are all of one program."""
+    """A `Backend` whose tools are all of one program, which may write to its callers' logs (`DeclaresFeatures`)."""
+
+    features: Final[frozenset[Feature]] = frozenset({"logging"})
 
     def __init__(
         self, config: AgentConfig, *, environment: Mapping[str, str], name: str, log: Logger

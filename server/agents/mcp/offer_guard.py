@@ -1,4 +1,4 @@
-"""What an upstream offers, and who has a say in whether it is offered on.
+"""The offer of an upstream, and the guard that has a say in whether it is offered on.
 
 Lists are as the upstream names things, before names of ours. A guard sees each new version of them before anybody else does.
 """
@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 
@@ -23,7 +24,7 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, str] = MappingProxyType(
         {}
     )  # its tools whose calls can be tasks: "optional" or "required"
-    completes: bool = False  # it can be asked what an argument could be
+    features: frozenset[Feature] = frozenset()  # as it declares them
     instructions: str = ""  # how it is meant to be used
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # of its tools, where it says them
     left_out: Sequence[str] = ()  # what it has and cannot be offered, and why
@@ -31,11 +32,11 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
 
 class OfferGuard(Protocol):
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:
-        """Of `offered`, what may be offered on. Does not wait, and is called whenever the lists were read."""
+        """Return what of `offered` may be offered on, without waiting. The keeper calls it whenever the lists were read."""
         ...
 
     def watch(self, again: Callable[[], None]) -> None:
-        """`again` is to be called when it would allow something else of the same."""
+        """Remember `again`, which is to be called when it would allow something else of the same."""
         ...
 
     def withheld(self, is_meant: Callable[[str], bool]) -> str | None:
@@ -50,7 +51,7 @@ class OpenGuard:
         return offered
 
     def watch(self, again: Callable[[], None]) -> None:
-        """It never changes its mind."""
+        """Do nothing: it never changes its mind."""
 
     def withheld(self, is_meant: Callable[[str], bool]) -> str | None:
         return None

@@ -12,6 +12,7 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw
 
+from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.mcp.offer_guard import UpstreamLists
@@ -34,6 +35,14 @@ NAME_CHARACTERS: Final = 256
 URI_CHARACTERS: Final = 2048
 # For what there is for one caller alone: whoever lists what there is waits for it.
 OWN_SECONDS: Final = 3.0
+# What an upstream has to declare for each.
+FEATURES: Final[Mapping[Feature, tuple[str, ...]]] = {
+    "resources": ("resources",),
+    "prompts": ("prompts",),
+    "completions": ("completions",),
+    "subscribe": ("resources", "subscribe"),
+    "logging": ("logging",),
+}
 SHOWN: Final = 5  # entries that the log names
 
 
@@ -145,7 +154,7 @@ async def read_lists(link: Link, *, entries: int, name: str, log: Logger) -> Ups
         resources=reader.checked("resource", resources, _decode_resource, "uri", _resource),
         resource_templates=reader.checked("template", templates, _decode_template, "uri_template", _template),
         prompts=reader.checked("prompt", prompts, _decode_prompt, "name", _prompt),
-        completes=agreed.has("completions"),
+        features=frozenset(feature for feature, path in FEATURES.items() if agreed.has(*path)),
         instructions=agreed.instructions,
         prices=prices,
         left_out=reader.left_out,

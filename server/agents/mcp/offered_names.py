@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice, read_mark_up, tag_of
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import UpstreamLists
@@ -39,6 +40,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     input_schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     tasks: Mapping[str, str] = _NONE
     completes: frozenset[tuple[str, str]] = frozenset()
+    features: frozenset[Feature] = frozenset()
     instructions: str = ""
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # what it asks for them, by their names here
 
@@ -90,7 +92,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             prompt_names |= {second: prompt_names[name] for name, second in seconds["prompt"].items()}
         templates = [addresses.template(each) for each in lists.resource_templates]
         completes: set[tuple[str, str]] = set()
-        if lists.completes:
+        if "completions" in lists.features:
             completes |= {("prompt", name) for name in prompt_names}
             completes |= {("resource", each.uri_template) for each in templates}
         return cls(
@@ -103,6 +105,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             seconds=seconds,
             tasks={name: lists.tasks[theirs] for name, theirs in tool_names.items() if theirs in lists.tasks},
             completes=frozenset(completes),
+            features=lists.features,
             input_schemas=schemas,
             instructions=lists.instructions,
             prices={
@@ -130,7 +133,7 @@ def chosen(lists: UpstreamLists, config: McpConfig) -> UpstreamLists:
 
 
 def selected(name: str, words: Sequence[str]) -> bool:
-    """Say whether these words choose a tool: the last that fits counts. Where the first takes away, it takes from all there are."""
+    """Return whether a tool is offered: the last word that fits counts. Where the first takes away, it takes from all there are."""
     if not words:
         return True
     found = words[0].startswith("!")

@@ -15,6 +15,7 @@ from server.agents.base.backend import (
     AgentRequest,
     Announce,
     Completing,
+    Feature,
     PriceAsked,
     PromptGet,
     ResourceRead,
@@ -192,6 +193,10 @@ class McpBackend:
 
     def prompts(self) -> Sequence[Prompt]:
         return self._upstream.lists.prompts
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return self._upstream.lists.features
 
     async def resources_of(self, asked: AgentRequest) -> Sequence[Resource]:
         link = self._upstream.own_link(asked)

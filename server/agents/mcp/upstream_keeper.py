@@ -54,6 +54,7 @@ PATIENCE_SECONDS: Final = 5.0
 RELIST_SECONDS: Final = 1.0
 # One that does not say when they change.
 RELIST_UNTOLD_SECONDS: Final = 300.0
+LISTS: Final = ("tools", "prompts", "resources")
 RESOURCES_FOLLOWED: Final = 256
 TROUBLE_CHARACTERS: Final = 1000
 
@@ -242,7 +243,9 @@ class Upstream:
         self._arrived = trio.Event()
         self._tried.set()
         await self._follow_again(link)
-        untold = RELIST_UNTOLD_SECONDS if not link.agreement.has("tools", "listChanged") else float("inf")
+        agreed = link.agreement
+        told = all(agreed.has(kind, "listChanged") for kind in LISTS if agreed.has(kind))
+        untold = float("inf") if told and agreed.capabilities else RELIST_UNTOLD_SECONDS
         try:
             while not link.ended.is_set():
                 with trio.move_on_after(untold):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta
 from server.agents.base.backend import (
     BadArguments,
     Completing,
+    Feature,
     NoSuchResource,
     PromptGet,
     ResourceRead,
@@ -22,6 +23,7 @@ from server.agents.mock.mock_document import (
     MockPrompt,
     MockResource,
     MockTemplate,
+    Scenario,
     fill,
     fill_json,
     offered,
@@ -42,6 +44,8 @@ from server.mcp.messages import (
 )
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 
+LOGS: Final[frozenset[Feature]] = frozenset({"logging"})
+
 
 class MockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[[server.agent]]` with `kind = "mock"`."""
@@ -55,10 +59,10 @@ class MockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MockBackend:
-    """A `Backend`, a `LibraryBackend`, `DeclaresFeatures` with what the document has, and `TellsServerInfo` by its name."""
+    """A `Backend`, a `LibraryBackend`, `DeclaresFeatures` where a scenario logs, and `TellsServerInfo` by its name."""
 
     def __init__(self, document: MockDocument) -> None:
-        """Of a document that was checked."""
+        """Keep the parts of a document that was checked."""
         tools = [tool for tool in document.tools if tool.enabled]
         self._tools = [offered(tool) for tool in tools]
         self._played = {tool.name: MockedTool(tool) for tool in tools}
@@ -66,6 +70,8 @@ class MockBackend:
         self._templates = {template.uri_template: template for template in document.resource_templates}
         self._prompts = {prompt.name: prompt for prompt in document.prompts}
         self._introduction = (document.name, document.version)
+        scenarios = (scenario for tool in tools for scenario in tool.scenarios)
+        self.features: Final[frozenset[Feature]] = LOGS if any(map(_logs, scenarios)) else frozenset()
 
     def introduction(self) -> tuple[str, str]:
         return self._introduction
@@ -80,14 +86,9 @@ class MockBackend:
         return await tool.play(call, outlet)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     # ── what is read and filled in ──
-
-    @property
-    def furnished(self) -> frozenset[str]:
-        there = {"resources": self._resources or self._templates, "prompts": self._prompts}
-        return frozenset(kind for kind, entries in there.items() if entries)
 
     def resources(self) -> Sequence[Resource]:
         return [Resource(**_fields(each, Resource)) for each in self._resources.values()]
@@ -133,7 +134,7 @@ class MockBackend:
 
 
 def open_mock(file: str) -> MockBackend:
-    """Raises `BadMock`."""
+    """Open a mock. Raises `BadMock`."""
     return MockBackend(read_mock(Path(file).expanduser()))
 
 
@@ -164,3 +165,7 @@ def _filled(message: PromptMessage, values: Mapping[str, str]) -> PromptMessage:
         return message
     content = msgspec.structs.replace(message.content, text=fill(message.content.text, values))
     return msgspec.structs.replace(message, content=content)
+
+
+def _logs(scenario: Scenario) -> bool:
+    return any(step.log is not UNSET for step in scenario.steps) or any(map(_logs, scenario.then))

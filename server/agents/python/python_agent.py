@@ -20,6 +20,7 @@ from server.agents.base.backend import (
     AgentRequest,
     Announce,
     Completing,
+    Feature,
     PriceAsked,
     PromptGet,
     ResourceRead,
@@ -47,6 +48,8 @@ _Make: TypeAlias = Callable[
 
 # Where the package that files import puts the tags of what it offers.
 TAGS: Final = "io.ostiary/tags"
+LOGS: Final[frozenset[Feature]] = frozenset({"logging"})
+LISTENED_TO: Final[frozenset[Feature]] = frozenset({"logging", "subscribe"})
 _Offered = TypeVar("_Offered", Tool, Resource, ResourceTemplate, Prompt)
 
 
@@ -57,7 +60,7 @@ def tags_of(offered: Tool | Resource | ResourceTemplate | Prompt) -> frozenset[s
 
 
 class PythonBackend:
-    """A `Backend`, a `Library`, `HasDeadlines`, `CoercesArguments`, `Pricing`, `Watched` and `Active`: it offers nothing
+    """A `Backend`, a `Library`, `DeclaresFeatures`, `HasDeadlines`, `CoercesArguments`, `Pricing`, `Watched` and `Active`: it offers nothing
     until it runs."""
 
     def __init__(
@@ -105,6 +108,12 @@ class PythonBackend:
         if self._python:
             await check_interpreter(self._python, self._environment)
         await self._keeper.run(announce.lists, announce.resource, task_status=task_status)
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Any function may write to its caller's log, and say that a resource has changed."""
+        offer = self._offer
+        return LISTENED_TO if offer.resources or offer.resource_templates else LOGS
 
     def tools(self) -> Sequence[Tool]:
         return self._tagged(self._offer.tools)

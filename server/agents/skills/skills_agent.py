@@ -18,7 +18,15 @@ import trio
 from msgspec import UNSET, Meta
 
 from server.agents.base import file_watch
-from server.agents.base.backend import Announce, Completing, NoSuchResource, PromptGet, ResourceRead, ToolCall
+from server.agents.base.backend import (
+    Announce,
+    Completing,
+    Feature,
+    NoSuchResource,
+    PromptGet,
+    ResourceRead,
+    ToolCall,
+)
 from server.agents.skills.skills_book import SkillBook, as_chain, as_prompt
 from server.agents.skills.skills_folder import MAX_FILES
 from server.agents.skills.skills_source import CannotOpenSkills, OpenedSkills, open_skills
@@ -46,8 +54,8 @@ INTRODUCED_VERSION: Final = "0.1.0"
 # The longest message that this kind of server takes on a pipe.
 LINE_KIB: Final = 10 * 1024
 TOLD_FAULTS: Final = 5
-DOCUMENT: Final = frozenset({"resources", "prompts"})
-FOLDER: Final = DOCUMENT | {"skills"}
+DOCUMENT: Final[frozenset[Feature]] = frozenset({"resources", "prompts", "subscribe"})
+FOLDER: Final[frozenset[Feature]] = frozenset({*DOCUMENT, "skills"})
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _INDENTED: Final = 2
@@ -176,7 +184,7 @@ class SkillsBackend:
         """Do nothing: nothing is held."""
 
     @property
-    def furnished(self) -> frozenset[str]:
+    def features(self) -> frozenset[Feature]:
         """A document has skills in words of its own, a folder those of the protocol."""
         return FOLDER if self._path.is_dir() else DOCUMENT
 

@@ -1,6 +1,6 @@
 """One configured server while it runs: what it offers, who may use it, and who hears of its changes.
 
-The same whatever wire a request comes by. How it is opened is server_opening.py's; what a request does with it, server/calls's.
+No wire makes a difference here. How it is opened is server_opening.py's; how a request uses it, server/calls's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _nothing_adrift() -> dict[bytes, AbandonedCall]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskRules:
-    """How calls become tasks at one server."""
+    """The rules by which calls become tasks at one server."""
 
     engine: Tasks
     # Bring questions to those who do not fetch them; nobody waits for them when the server stops.
@@ -99,17 +99,17 @@ class Endpoint:
 
     @property
     def has_resources(self) -> bool:
-        """Whether there is anything that could be read."""
-        return self.me is not None or "resources" in self.catalog.furnished
+        """True if there is anything that could be read."""
+        return self.me is not None or "resources" in self.catalog.features
 
     @property
     def lists(self) -> Sequence[str]:
-        """Those that somebody could be told of."""
-        there = {"prompts": "prompts" in self.catalog.furnished, "resources": self.has_resources}
+        """The lists that somebody could be told of."""
+        there = {"prompts": "prompts" in self.catalog.features, "resources": self.has_resources}
         return [kind for kind in LISTS if there.get(kind, True)]
 
     def task_face(self, revision: Revision) -> Face | None:
-        """What tasks look like in this revision; None where there are none."""
+        """Return what tasks look like in this revision; None where there are none."""
         if self.tasks is None:
             return None
         if self.tasks.wasmagent and not revision.modern:
@@ -140,9 +140,9 @@ class Endpoint:
         self._tell(changed)
 
     def take(self, identity: ServerIdentity, catalog: Catalog, rights: Rights) -> None:
-        """From now on it offers this, says this of itself, and lets these use it; who listens is told. Nothing happens in between.
+        """Offer this from now on, say this of itself, and let these use it; who listens is told. Nothing happens in between.
 
-        What is copied with `without_sessions` shares all three."""
+        A copy that `without_sessions` made shares all three."""
         before = self.refused_names
         self.identity.take(identity)
         self.rights.take(rights)
@@ -179,7 +179,7 @@ class Endpoint:
             self.elsewhere.resource_changed(uri)
 
     def tell_list(self, kind: str) -> None:
-        """Whoever listens at this node."""
+        """Tell whoever listens at this node."""
         self.subscriptions.publish(kind)
         if self.sessions is not None:
             self.sessions.publish(kind)
@@ -190,7 +190,7 @@ class Endpoint:
             self.sessions.updated(uri)
 
     def tell_all(self) -> None:
-        """Something may have changed, and nobody knows what."""
+        """Tell that something may have changed, where nobody knows what."""
         for kind in self.lists:
             self.tell_list(kind)
         for uri in {

@@ -345,10 +345,15 @@ async def test_the_example_of_its_page_works(tmp_path: Path) -> None:
 
 
 def test_what_a_document_does_not_have_need_not_be_declared() -> None:
-    assert mock().furnished == frozenset()
-    assert mock(prompts=[{"name": "p"}]).furnished == {"prompts"}
+    def features(**document: Any) -> frozenset[str]:
+        return Catalog([Source(name="mock", backend=mock(**document))]).features
+
     template = {"uriTemplate": "a://{b}", "name": "t"}
-    assert mock(resourceTemplates=[template], prompts=[{"name": "p"}]).furnished == {"prompts", "resources"}
+    logs = {"name": "t", "scenarios": [{"then": [{"steps": [{"log": "hello"}]}]}]}
+    assert features() == frozenset()
+    assert features(prompts=[{"name": "p"}]) == {"prompts"}
+    assert features(resourceTemplates=[template], prompts=[{"name": "p"}]) == {"prompts", "resources"}
+    assert features(tools=[logs]) == {"logging"}
 
 
 def test_a_mock_introduces_itself_by_what_its_document_says() -> None:
