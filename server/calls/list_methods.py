@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias, cast
 
+import msgspec
+
 from server.agents.base.catalog import ToolEntry
 from server.calls.prompt_methods import visible_prompts
 from server.calls.request import Request
@@ -24,11 +26,11 @@ ListName: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompt
 
 
 async def initialize(request: Request) -> InitializeResult:
-    return InitializeResult(offers_of(request))
+    return InitializeResult(_declared(request))
 
 
 async def discover(request: Request) -> DiscoverResult:
-    return DiscoverResult(offers_of(request))
+    return DiscoverResult(_declared(request))
 
 
 async def ping(_request: Request) -> EmptyResult:
@@ -80,6 +82,14 @@ async def list_templates(request: Request) -> ListResult:
 
 async def list_prompts(request: Request) -> ListResult:
     return _page(request, "prompts", visible_prompts(request))
+
+
+def _declared(request: Request) -> Offers:
+    """Return what the server has, with the extensions of its agents for whoever is no stranger."""
+    offers = offers_of(request)
+    if is_visitor(request.principal):
+        return offers
+    return msgspec.structs.replace(offers, extensions=request.endpoint.catalog.extensions())
 
 
 def offers_of(request: Request) -> Offers:

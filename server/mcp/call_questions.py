@@ -1,4 +1,4 @@
-"""What a call may ask of its caller's client: a form or a page for the person, a completion of the client's model, its roots.
+"""The questions that a call may ask of its caller's client: a form or a page for the person, a completion of the client's model, its roots.
 
 One question is a method and its parameters, whatever carries it: a request of the server (handshake era), an entry of
 `inputRequests` (2026-07-28), or an outstanding input of a task. Pure. Forms are in elicitation_forms.py, messages to a model in
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from server.mcp.carried_extensions import APPS, extension_words
 from server.mcp.elicitation_forms import RequestedForm, fault_in_form, problem_in_form, with_enum_names
 from server.mcp.sampling import Sampling, fault_in_sampling, one_block_each, problem_in_sampled
 from server.mcp.versions import Revision
@@ -80,10 +81,10 @@ class _Elicited(msgspec.Struct, frozen=True, kw_only=True):
     content: Any = None
 
 
-def abilities(capabilities: Any, revision: Revision | None = None) -> frozenset[Ability]:
-    """What a `ClientCapabilities` object, or whatever came in its place, declares. `revision` leaves out what a client
-    that speaks it cannot have meant."""
-    found: set[Ability] = set()
+def abilities(capabilities: Any, revision: Revision | None = None) -> frozenset[str]:
+    """Return what a `ClientCapabilities` object, or whatever came in its place, declares: words of `ABILITIES`, and of its extensions
+    (carried_extensions.py). `revision` leaves out what a client that speaks it cannot have meant."""
+    found: set[str] = set()
     elicitation = _object(capabilities, "elicitation")
     if elicitation is not None:
         # An object that names no mode is from before there were modes, or from a client that has only the first.
@@ -103,12 +104,18 @@ def abilities(capabilities: Any, revision: Revision | None = None) -> frozenset[
             found.discard("elicitation")
         if not revision.elicits_by_url:
             found -= {"elicitation.url", "sampling.tools"}  # both came with 2025-11-25
+    if isinstance(capabilities, Mapping) and "extensions" in capabilities:
+        extensions = _object(capabilities, "extensions")
+        words = extension_words(extensions or {})
+        found |= words
+        if words - {APPS}:  # of such there are as many as clients write
+            return frozenset(found)
     return same_abilities(frozenset(found))
 
 
 @cache
-def same_abilities(found: frozenset[Ability]) -> frozenset[Ability]:
-    """One object for all that are equal: each session keeps one, and there are few."""
+def same_abilities(found: frozenset[str]) -> frozenset[str]:
+    """Return one object for all that are equal: each session keeps one, and there are few."""
     return found
 
 
@@ -124,7 +131,7 @@ def needed(question: Question) -> Ability:
 
 
 def missing(questions: Mapping[str, Question], can: frozenset[str]) -> Mapping[str, Any]:
-    """The `ClientCapabilities` that a client would have to declare besides; empty when all can be asked."""
+    """Return the `ClientCapabilities` that a client would have to declare besides; empty when all can be asked."""
     lacking = {needed(question) for question in questions.values()} - can
     required: dict[str, Any] = {}
     modes: dict[str, Any] = {name: {} for name, word in _MODES if word in lacking}
@@ -141,7 +148,7 @@ _MODES: Final = (("form", "elicitation"), ("url", "elicitation.url"))
 
 
 def check_question(question: Question) -> None:
-    """Raises `BadQuestion`."""
+    """Check what can be asked of any client. Raises `BadQuestion`."""
     try:
         if len(msgspec.json.encode(question.params)) > MAX_QUESTION_BYTES:
             raise BadQuestion(f"{question.method}: it is larger than {MAX_QUESTION_BYTES // 1024} KiB")
@@ -157,7 +164,7 @@ def check_question(question: Question) -> None:
 
 
 def problem(question: Question, answer: Any) -> str | None:
-    """Why a raw answer to a question that passed `check_question` cannot be used; None when it can. Holds no values."""
+    """Return why a raw answer to a question that passed `check_question` cannot be used; None when it can. The words hold no values."""
     if not isinstance(answer, Mapping):
         return "the answer is not an object"
     given = cast("Mapping[str, Any]", answer)
@@ -176,7 +183,7 @@ def problem(question: Question, answer: Any) -> str | None:
 
 
 def for_revision(question: Question, revision: Revision, *, elicitation_id: str | None = None) -> Question:
-    """The question in the words of a revision. Raises ValueError for one that the revision has no words for, which
+    """Return the question in the words of a revision. Raises ValueError for one that the revision has no words for, which
     `abilities(…, revision)` never lets happen."""
     params = question.params
     match needed(question):

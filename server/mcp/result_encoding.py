@@ -7,6 +7,7 @@ each revision added. Legacy results carry none of the modern fields: clients com
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -32,11 +33,10 @@ from server.mcp.messages import (
 )
 from server.mcp.method_params import Level
 from server.mcp.skills_extension import SKILLS_EXTENSION
-from server.mcp.versions import MODERN_VERSIONS, TASKS_EXTENSION, Revision
+from server.mcp.versions import MODERN_VERSIONS, PAYMENT_EXTENSION, TASKS_EXTENSION, Revision
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
-PAYMENT_EXTENSION: Final = "org.x402/payment"
 
 # How long a client may keep a list without asking again. A change notification overrides it for those who listen; this
 # bounds how stale the others get.
@@ -86,6 +86,7 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     task_list: bool = True
     changes: bool = True  # the caller has a way to hear of changed lists
     instructions: bool = True  # and is told what its owner says of it
+    extensions: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # those of its agents
 
 
 class EmptyResult(msgspec.Struct, frozen=True):
@@ -360,11 +361,13 @@ def _capabilities(offers: Offers, revision: Revision) -> dict[str, Any]:
             SKILLS_EXTENSION: offers.skills,
             PAYMENT_EXTENSION: offers.payments,
         }
-        if extensions := {name: dict[str, Any]() for name, offered in there.items() if offered}:
-            declared["extensions"] = extensions
+    else:  # clients of both eras look for it there
+        there = {SKILLS_EXTENSION: offers.skills}
+    own = {name: dict[str, Any]() for name, offered in there.items() if offered}
+    if extensions := {**offers.extensions, **own}:
+        declared["extensions"] = extensions
+    if revision.modern:
         return declared
-    if offers.skills:  # clients of both eras look for it there
-        declared["extensions"] = {SKILLS_EXTENSION: {}}
     listed: dict[str, Any] = {"list": {}} if offers.task_list else {}
     if not offers.tasks:
         return declared

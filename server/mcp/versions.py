@@ -49,6 +49,7 @@ LATEST_LEGACY: Final = REVISIONS["2025-11-25"]
 LATEST: Final = REVISIONS["2026-07-28"]
 # Tasks are an extension of the stateless era; 2025-11-25 has them in its core.
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+PAYMENT_EXTENSION: Final = "org.x402/payment"
 
 # What a request without the version header means (streamable HTTP, 2025-06-18 and later): the revision before headers.
 UNNAMED: Final = REVISIONS["2025-03-26"]

@@ -122,7 +122,8 @@ ITEMS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
         ),
     ),
 }
-offers = st.builds(Offers, **{field.name: st.booleans() for field in msgspec.structs.fields(Offers)})
+flags = {field.name: st.booleans() for field in msgspec.structs.fields(Offers)}
+offers = st.builds(Offers, **{**flags, "extensions": st.dictionaries(text, objects, max_size=2)})
 questions = st.builds(
     Question,
     method=st.sampled_from(["elicitation/create", "sampling/createMessage", "roots/list"]),

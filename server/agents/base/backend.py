@@ -15,6 +15,7 @@ import msgspec
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel, Outlet
 from server.mcp.caller_view import CallerIdentity
+from server.mcp.carried_extensions import is_extension
 from server.mcp.messages import (
     Prompt,
     Resource,
@@ -102,9 +103,13 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.subject} {self.sharer}" if self.origin is None else self.origin.apart
 
     def bare(self) -> AgentRequest:
-        """Name its caller, and nothing that belongs to the request: for what outlives it."""
+        """Name its caller and its client's extensions, and nothing that belongs to the request: for what outlives it."""
         return AgentRequest(
-            subject=self.subject, sharer=self.sharer, call_id=self.call_id, caller=self.caller
+            subject=self.subject,
+            sharer=self.sharer,
+            call_id=self.call_id,
+            can=frozenset(filter(is_extension, self.can)),
+            caller=self.caller,
         )
 
     def quiet(self) -> AgentRequest:
@@ -228,6 +233,15 @@ class DeclaresFeatures(Protocol):
     @property
     def features(self) -> frozenset[Feature]:
         """Name the features that it has now."""
+        ...
+
+
+@runtime_checkable
+class DeclaresExtensions(Protocol):
+    """A back-end that has extensions of the protocol which its server need not know."""
+
+    def extensions(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return their names and contents, as they are now."""
         ...
 
 

@@ -18,6 +18,7 @@ from server.agents.base.backend import (
     AgentRequest,
     Backend,
     CoercesArguments,
+    DeclaresExtensions,
     DeclaresFeatures,
     Elsewhere,
     ExplainsRefusals,
@@ -37,6 +38,7 @@ from server.agents.base.backend import (
 )
 from server.agents.base.name_choice import NO_OWNERS, Key, NameChoice
 from server.mcp.app_pages import pages_in
+from server.mcp.carried_extensions import united
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.skills_extension import ListedSkill
@@ -269,6 +271,14 @@ class Catalog:
             if isinstance(source.backend, SkillLibrary)
             for skill in source.backend.listed_skills()
         ]
+
+    def extensions(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the extensions that any agent has."""
+        return united(
+            source.backend.extensions()
+            for source in self._sources
+            if isinstance(source.backend, DeclaresExtensions)
+        )
 
     def resource(self, uri: str) -> ResourceEntry | None:
         return self._lists.resources.get(uri)

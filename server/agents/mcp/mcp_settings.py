@@ -16,6 +16,8 @@ from server.agents.mcp.forwarded_meta import TRACE_CONTEXT, meta_problems
 from server.agents.mcp.upstream_identity import NO_OAUTH, IdentityKind, UpstreamOAuth, identity_problems
 from server.lib.http_client.fetch import url_problem
 from server.lib.shortened import short_name
+from server.mcp.carried_extensions import APPS, OURS
+from server.mcp.carried_extensions import NAME as EXTENSION
 from server.settings.header_settings import header_problems
 
 # Said by us in every message, or about the connection itself.
@@ -87,6 +89,10 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         tuple[QuestionKind, ...],
         Meta(max_length=3, description='some of "elicitation", "sampling", "roots"'),
     ] = ("elicitation", "sampling")
+    extensions: Annotated[
+        tuple[Annotated[str, Meta(max_length=128)], ...],
+        Meta(max_length=8, description='names of extensions, e.g. ["io.modelcontextprotocol/ui"]'),
+    ] = (APPS,)
     question_hosts: Annotated[
         tuple[str, ...],
         Meta(max_length=100, description='a list of hosts, e.g. ["accounts.example.com"]'),
@@ -128,7 +134,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def over(self) -> str:
-        """How it is reached."""
+        """The way in which it is reached."""
         return "stdio" if self.command else "tcp" if self.tcp else "http"
 
     @property
@@ -143,24 +149,24 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def sends_authorization(self) -> bool:
-        """Whether the settings say as whom it is called."""
+        """True if the settings say as whom it is called."""
         return bool(self.token) or any(name.lower() == "authorization" for name in self.headers)
 
     @property
     def what(self) -> str:
-        """What its owner knows it by; holds nothing secret."""
+        """The name that its owner knows it by; nothing secret is in it."""
         return self.id or self.place
 
     @property
     def place(self) -> str:
-        """Its program, or its address without what may be secret."""
+        """The name of its program, or its address without what may be secret."""
         if self.command:
             return short_name(self.command[0].rpartition("/")[2])
         return self.tcp or self.url.partition("?")[0][:ADDRESS_CHARACTERS]
 
 
 def problems(config: McpConfig) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write) for each rule that types cannot hold."""
+    """Return (key, what is wrong and what to write) for each rule that types cannot hold."""
     found = environment_problems(config.env)
     found = [(key.replace("environment", "env", 1), what) for key, what in found]
     ways = [key for key in ("command", "url", "tcp") if getattr(config, key)]
@@ -202,6 +208,13 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
         ("question_hosts", f"{short_name(host)!r} is no host; write its name alone, in lower case")
         for host in config.question_hosts
         if not HOST.fullmatch(host)
+    ]
+    found += [
+        ("extensions", f"{short_name(name)!r} is no name of an extension; write e.g. {APPS}")
+        if not EXTENSION.fullmatch(name)
+        else ("extensions", f"{name} is dealt with here, and never goes through; leave it out")
+        for name in config.extensions
+        if name in OURS or not EXTENSION.fullmatch(name)
     ]
     found += pay_problems(config.pay)
     if config.mark_up:

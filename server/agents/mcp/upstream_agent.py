@@ -176,6 +176,9 @@ class McpBackend:
     def left_out(self) -> Sequence[str]:
         return self._upstream.left_out
 
+    def extensions(self) -> Mapping[str, Mapping[str, Any]]:
+        return self._upstream.extensions
+
     def try_again(self) -> None:
         self._upstream.try_again()
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -40,6 +40,7 @@ from server.client.mcp_session.session_request import Credential, SessionRequest
 from server.client.mcp_session.streamable_http import HttpLink
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
+from server.mcp.carried_extensions import carried
 
 if TYPE_CHECKING:
     from server.agents.mcp.remote_suspended import RemoteSuspended
@@ -98,6 +99,8 @@ class Upstream:
         self._wanted = trio.Event()
         self._relist = trio.Event()
         self._era: str = config.era
+        self._passed = frozenset[str](config.questions) | frozenset(config.extensions)
+        self.extensions: Mapping[str, Mapping[str, Any]] = {}  # those that it has, as it was last there
         self._callers: CallerLinks | None = None
         self._engaged: dict[str, int] = {}  # callers with tasks there, and how many
         self._apart = config.share == "caller"
@@ -278,6 +281,8 @@ class Upstream:
         except ServerRefusal as refusal:
             raise NoMcpServer(f"refuses to say what it has: {refusal}") from None
         self._offered = offered
+        declared = link.agreement.capabilities.get("extensions")
+        self.extensions = carried(declared, self._config.extensions)
         self._take(offered)
 
     def _judge_again(self) -> None:
@@ -327,7 +332,7 @@ class Upstream:
         stream = self._start() if self._config.command else await dial(self._config.tcp)
         agreed = False
         try:
-            async with self._channel(stream, tells, self._era) as link:
+            async with self._channel(stream, tells, self._era, call) as link:
                 agreed = True
                 yield link
         finally:
@@ -343,7 +348,7 @@ class Upstream:
                 wire,
                 tells,
                 nursery,
-                questions=frozenset(self._config.questions),
+                questions=self._passed,
                 name=self._name,
                 log=self._log,
                 engaged=self._engaged,
@@ -361,23 +366,24 @@ class Upstream:
     async def _open_sse(self, tells: ServerNews, call: SessionRequest | None) -> AsyncGenerator[Link]:
         wire = CredentialWire(self._where, self._credential, self._log, self._name)
         try:
-            async with self._channel(SseStream(wire, call), tells, "handshake") as link:
+            async with self._channel(SseStream(wire, call), tells, "handshake", call) as link:
                 yield link
         finally:
             await wire.aclose()
 
     @asynccontextmanager
     async def _channel(
-        self, stream: LineStream | SseStream, tells: ServerNews, era: str
+        self, stream: LineStream | SseStream, tells: ServerNews, era: str, call: SessionRequest | None
     ) -> AsyncGenerator[Link]:
         async with open_channel(
             stream,
             tells,
             era=era,
             seconds=self._config.start_seconds,
-            questions=frozenset(self._config.questions),
+            questions=self._passed,
             name=self._name,
             log=self._log,
+            of=None if call is None else call.can,
         ) as link:
             yield link
 

@@ -107,7 +107,7 @@ class Session:
         caller: str,
         revision: Revision,
         *,
-        can: frozenset[asking.Ability],
+        can: frozenset[str],
         client: str,
         allowance: Allowance,
         siblings: Mapping[str, Session],
@@ -120,7 +120,7 @@ class Session:
         self.id: Final = session_id
         self.caller: Final = caller
         self.revision: Final = revision
-        # What the client can be asked for. What it declared besides is not kept: that may be as large as a body.
+        # What the client can be asked for, and its extensions, bounded. What it declared besides is not kept: that may be as large as a body.
         self.can: Final = can
         self.client: Final = client  # for logs: nobody has checked it
         self.log_level: LogLevel = DEFAULT_LEVEL

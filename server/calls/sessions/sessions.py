@@ -228,7 +228,7 @@ class Sessions:
         caller: str,
         revision: Revision,
         *,
-        can: frozenset[asking.Ability],
+        can: frozenset[str],
         client: str,
         resumed: bool = False,
         made_at: Millis = 0,

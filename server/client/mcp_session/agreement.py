@@ -25,6 +25,7 @@ from server.client.mcp_session.session_messages import (
     said,
 )
 from server.client.mcp_session.session_request import SessionRequest
+from server.mcp.carried_extensions import declared_by, is_extension
 from server.mcp.versions import LATEST, LATEST_LEGACY, REVISIONS, TASKS_EXTENSION
 
 PREFIX: Final = "io.modelcontextprotocol"
@@ -32,7 +33,7 @@ PROTOCOL_VERSION: Final = f"{PREFIX}/protocolVersion"
 CLIENT_INFO: Final = {"name": "ostiary", "version": __version__}
 # Of this one can be sure that the other side is of the stateless era, even though it refuses.
 MODERN_REFUSALS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
-NOBODY_CAN: Final = frozenset[str]()
+NOBODY: Final = frozenset[str]()
 _SHOWN: Final = 200
 # Every client has them before its model, in every conversation.
 INSTRUCTIONS: Final = 8_000
@@ -69,8 +70,9 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 # ── the stateless era ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def discover_params() -> dict[str, Any]:
-    return {"_meta": _modern_meta({})}
+def discover_params(passed: frozenset[str] = NOBODY) -> dict[str, Any]:
+    """Return the params of `server/discover`. `passed`: as `questions` of `modern_params`."""
+    return {"_meta": _meta_for(None, passed, False, None)}
 
 
 def read_discovered(answer: Raw | ServerRefusal, *, not_found: bool = False) -> Agreement | None:
@@ -103,10 +105,10 @@ def modern_params(
     tasks: bool,
     token: int | None,
 ) -> dict[str, Any]:
-    """Add `_meta`. `questions`: the kinds that may be passed on to callers. `token` None: no progress is wanted. Entries of `_meta` in `params`
-    go along, below ours."""
+    """Add `_meta`. `questions`: the kinds that may be passed on to callers, and the names of extensions that go through. `token` None: no progress
+    is wanted. Entries of `_meta` in `params` go along, below ours."""
     if call is None:
-        meta = _meta_for(NOBODY_CAN, questions, False, None)
+        meta = _meta_for(None, questions, False, None)
     else:
         meta = _meta_for(call.can, questions, tasks, call.log_level)
     carried: Mapping[str, Any] | None = params.get("_meta")
@@ -119,17 +121,24 @@ def modern_params(
 
 @lru_cache(maxsize=METAS_KEPT)
 def _meta_for(
-    can: frozenset[str], questions: frozenset[str], tasks: bool, level: str | None
+    can: frozenset[str] | None, questions: frozenset[str], tasks: bool, level: str | None
 ) -> Mapping[str, Any]:
-    """Return the `_meta` of a caller. Callers differ in little, so one is put together once for many. Nobody changes it."""
-    meta = _modern_meta(capabilities_of(can, questions, tasks=tasks))
+    """Return the `_meta` of a caller. Callers differ in little, so one is put together once for many. Nobody changes it. `can` None: ours, when
+    we find out what there is for all callers, some of whom have each extension."""
+    if can is None:
+        can = frozenset(filter(is_extension, questions))
+    meta = {
+        PROTOCOL_VERSION: LATEST.version,
+        f"{PREFIX}/clientInfo": CLIENT_INFO,
+        f"{PREFIX}/clientCapabilities": capabilities_of(can, questions, tasks=tasks),
+    }
     if level is not None:
         meta[f"{PREFIX}/logLevel"] = level
     return meta
 
 
 def capabilities_of(can: frozenset[str], questions: frozenset[str], *, tasks: bool) -> dict[str, Any]:
-    """Return the `ClientCapabilities`: what this caller can be asked, as far as that is passed on."""
+    """Return the `ClientCapabilities`: what this caller can be asked and has of extensions, as far as that is passed on."""
     declared: dict[str, Any] = {}
     if "elicitation" in questions:
         modes = {name: dict[str, Any]() for name, word in _MODES if word in can}
@@ -139,20 +148,15 @@ def capabilities_of(can: frozenset[str], questions: frozenset[str], *, tasks: bo
         declared["sampling"] = {"tools": {}} if "sampling.tools" in can else {}
     if "roots" in questions and "roots" in can:
         declared["roots"] = {}
+    extensions = declared_by(can, questions)
     if tasks:
-        declared["extensions"] = {TASKS_EXTENSION: {}}
+        extensions[TASKS_EXTENSION] = {}
+    if extensions:
+        declared["extensions"] = extensions
     return declared
 
 
 _MODES: Final = (("form", "elicitation"), ("url", "elicitation.url"))
-
-
-def _modern_meta(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        PROTOCOL_VERSION: LATEST.version,
-        f"{PREFIX}/clientInfo": CLIENT_INFO,
-        f"{PREFIX}/clientCapabilities": capabilities,
-    }
 
 
 def _modern(
@@ -170,10 +174,17 @@ def _modern(
 # ── the handshake era ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def initialize_params(can: frozenset[str], version: str = LATEST_LEGACY.version) -> dict[str, Any]:
-    """Return the params of `initialize`. One session is for all callers, so they declare what any of them may be able to do: `can`, in the
-    words of `ABILITIES`."""
-    declared = capabilities_of(can, can, tasks=False)
+def initialize_params(
+    can: frozenset[str], version: str = LATEST_LEGACY.version, *, of: frozenset[str] | None = None
+) -> dict[str, Any]:
+    """Return the params of `initialize`. They declare what any caller may be able to do: `can`, in the words of `ABILITIES` and of extensions.
+    `of`: the words of the one whose session it is; of the extensions, it has the caller's."""
+    words = (
+        can
+        if of is None
+        else frozenset(filter(is_extension, of)).union(word for word in can if not is_extension(word))
+    )
+    declared = capabilities_of(words, can, tasks=False)
     return {"protocolVersion": version, "capabilities": declared, "clientInfo": CLIENT_INFO}
 
 

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from server.client.mcp_session.session_messages import members
 from server.mcp.call_questions import ABILITIES, Question, QuestionMethod
+from server.mcp.carried_extensions import is_extension
 
 _METHODS: Final[Mapping[str, tuple[QuestionMethod, str]]] = {
     "elicitation/create": ("elicitation/create", "elicitation"),
@@ -35,5 +36,6 @@ def question_of(method: str, params: Raw | Mapping[str, Any]) -> Question | None
 
 
 def abilities_for(questions: frozenset[str]) -> frozenset[str]:
-    """Return all that somebody has who can be asked these kinds of questions."""
-    return frozenset(word for word in ABILITIES if word.partition(".")[0] in questions)
+    """Return all that somebody has who can be asked these kinds of questions, and has these extensions."""
+    can = frozenset(word for word in ABILITIES if word.partition(".")[0] in questions)
+    return can | frozenset(filter(is_extension, questions))

@@ -68,10 +68,13 @@ class ChannelLink(Link):
         in_session: frozenset[str] | None,
         name: str,
         log: Logger,
+        of: frozenset[str] | None = None,
     ) -> None:
+        """Keep the parts. `of`: what the client of the one caller says of itself whose connection it is; None: it is everybody's."""
         super().__init__(tells, questions=questions, in_session=in_session, name=name, log=log)
         self.failure: BackendError | None = None
         self._stream = stream
+        self._whose = of
         self._level: LogLevel | None = None
         self._garbage = 0
         self._listening: SentRequest | None = None
@@ -109,7 +112,9 @@ class ChannelLink(Link):
         """Return what was agreed on in the stateless era; None where there it answers nothing that is of use."""
         running = self._start(None)
         try:
-            await self._stream.send(request_message(running.number, "server/discover", discover_params()))
+            await self._stream.send(
+                request_message(running.number, "server/discover", discover_params(self._questions))
+            )
             with trio.move_on_after(SILENCE_SECONDS if impatient else float("inf")):
                 return await self._discovered(running)
             return await self._discover_or_greet(running)
@@ -124,7 +129,7 @@ class ChannelLink(Link):
 
     async def _greet(self) -> Agreement:
         """Begin by handshake, which the protocol does not let anybody cancel."""
-        running = self._start(None, "initialize", initialize_params(self._in_session))
+        running = self._start(None, "initialize", initialize_params(self._in_session, of=self._whose))
         try:
             return read_initialized(await self._answer(running, None))
         finally:
@@ -280,8 +285,9 @@ async def open_channel(
     name: str,
     log: Logger,
     in_session: frozenset[str] | None = None,
+    of: frozenset[str] | None = None,
 ) -> AsyncGenerator[ChannelLink]:
-    """Give a link that is agreed on. Raises `BackendError` where that takes too long, or comes to nothing."""
+    """Give a link that is agreed on. `of`: as for `ChannelLink`. Raises `BackendError` where that takes too long, or comes to nothing."""
     link = ChannelLink(
         stream,
         tells,
@@ -289,6 +295,7 @@ async def open_channel(
         in_session=in_session,
         name=name,
         log=log,
+        of=of,
     )
     try:
         async with bare_nursery() as nursery:

@@ -43,8 +43,8 @@ class Link(ABC):
         name: str,
         log: Logger,
     ) -> None:
-        """Keep the parts. `questions`: the kinds that may be asked, and `in_session` what somebody can do in the handshake era, in the words of
-        `ABILITIES`; None: all."""
+        """Keep the parts. `questions`: the kinds that may be asked, and the names of extensions that go through; `in_session`: what somebody can
+        do in the handshake era, in the words of `ABILITIES` and of extensions; None: all."""
         self.agreement = Agreement(version="", modern=True, capabilities={})
         self.ended: Final = trio.Event()  # there will be no more answers
         self.reason = "is being stopped"  # continues a sentence about the server

@@ -40,7 +40,7 @@ class SessionRequest(Protocol):
     def log_level(self) -> LogLevel | None: ...
 
     def bare(self) -> SessionRequest:
-        """Name the caller, and nothing that belongs to the request: for what outlives it."""
+        """Name the caller and its client's extensions, and nothing that belongs to the request: for what outlives it."""
         ...
 
     def quiet(self) -> SessionRequest:

@@ -77,8 +77,8 @@ class HttpLink(Link):
         engaged: Container[str] = (),
         in_session: frozenset[str] | None = None,
     ) -> None:
-        """Keep the parts. In `nursery` run requests that are begun (`begin`); None where none are. `questions`: the kinds that may be asked, and
-        `in_session` what somebody can do in the handshake era, in the words of `ABILITIES`; None: all. `engaged`: as for `HttpSessions`."""
+        """Keep the parts. In `nursery` run requests that are begun (`begin`); None where none are. `questions` and `in_session`: as for `Link`.
+        `engaged`: as for `HttpSessions`."""
         super().__init__(tells, questions=questions, in_session=in_session, name=name, log=log)
         self._wire = wire
         self._nursery = nursery
@@ -122,7 +122,8 @@ class HttpLink(Link):
     async def _greet(self, session: HttpSession) -> Agreement:
         """Begin a session of the handshake era."""
         number = next(self._numbers)
-        message = request_message(number, "initialize", initialize_params(self._in_session))
+        of = None if session.call is None else session.call.can
+        message = request_message(number, "initialize", initialize_params(self._in_session, of=of))
         try:
             result = await shake_hands(self._wire, session, message, self._taker(number, None))
         except ServerRefusal as refusal:
@@ -134,7 +135,7 @@ class HttpLink(Link):
 
     async def _discover(self) -> Agreement | None:
         number = next(self._numbers)
-        message = request_message(number, "server/discover", discover_params())
+        message = request_message(number, "server/discover", discover_params(self._questions))
         headers = lines_of({"MCP-Protocol-Version": LATEST.version, "Mcp-Method": "server/discover"})
         async with self._wire.post(message, headers, None) as answer:
             if answer.status in (403, 429) or answer.status >= 500:

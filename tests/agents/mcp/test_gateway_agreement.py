@@ -188,3 +188,33 @@ def test_in_the_handshake_era_a_request_says_where_progress_goes_and_no_more() -
     assert handshake_params(params, None) is params
     assert handshake_params(params, 0)["_meta"] == {"traceparent": "t", "progressToken": 0}
     assert handshake_params({}, 7) == {"_meta": {"progressToken": 7}}
+
+
+PAGES = "io.modelcontextprotocol/ui"
+PAGE_TYPES = {"mimeTypes": ["text/html;profile=mcp-app"]}
+
+
+def test_a_callers_extensions_are_declared_with_its_request_and_usual_ones_for_ourselves() -> None:
+    passed = frozenset({"elicitation", PAGES})
+
+    def declared(can: set[str] | None) -> Any:
+        asked = None if can is None else AgentRequest(subject="s", call_id="c", can=frozenset(can))
+        told = modern_params({}, asked, questions=passed, tasks=False, token=None)
+        return told["_meta"]["io.modelcontextprotocol/clientCapabilities"].get("extensions")
+
+    assert declared({"elicitation"}) is None
+    assert declared({PAGES, "com.example/other"}) == {PAGES: PAGE_TYPES}
+    assert declared({PAGES + ' {"mimeTypes":["text/x"]}'}) == {PAGES: {"mimeTypes": ["text/x"]}}
+    assert declared(None) == {PAGES: PAGE_TYPES}
+
+
+def test_a_session_declares_what_its_caller_has_of_extensions() -> None:
+    can = abilities_for(frozenset({"elicitation", PAGES}))
+
+    def declared(of: frozenset[str] | None) -> Any:
+        return initialize_params(can, of=of)["capabilities"].get("extensions")
+
+    assert declared(None) == {PAGES: PAGE_TYPES}
+    assert declared(frozenset()) is None
+    assert declared(frozenset({PAGES, "elicitation"})) == {PAGES: PAGE_TYPES}
+    assert declared(frozenset({"com.example/other"})) is None

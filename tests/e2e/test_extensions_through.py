@@ -1,0 +1,100 @@
+"""Extensions through a gateway, of clients and of servers in either era: what each declares, the other hears."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import httpx2
+import pytest
+from programs import SOURCE, WAIT_SECONDS, Program
+
+PAGES = "io.modelcontextprotocol/ui"
+UPSTREAM = """
+    import json, sys
+    modern = sys.argv[1] == "stateless"
+    name = "io.modelcontextprotocol/"
+    declared = {}
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, number, params = message["method"], message.get("id"), message.get("params", {})
+        if number is None:
+            continue
+        answer = {"jsonrpc": "2.0", "id": number}
+        theirs = {"tools": {}, "extensions": {name + "ui": {"mimeTypes": ["text/x"]}, "com.example/secret": {}}}
+        if method == "server/discover" and modern:
+            answer["result"] = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": theirs}
+        elif method == "initialize":
+            declared = params["capabilities"]
+            answer["result"] = {"protocolVersion": "2025-11-25", "capabilities": theirs, "serverInfo": {"name": "n", "version": "1"}}
+        elif method == "tools/list":
+            answer["result"] = {"resultType": "complete", "tools": [{"name": "heard", "inputSchema": {"type": "object"}}]}
+        elif method == "tools/call":
+            heard = params["_meta"][name + "clientCapabilities"] if modern else declared
+            answer["result"] = {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(heard.get("extensions"))}]}
+        else:
+            answer["error"] = {"code": -32601, "message": "unknown"}
+        print(json.dumps(answer), flush=True)
+"""
+
+
+class Caller:
+    """A client of one era that declares these extensions."""
+
+    def __init__(self, url: str, era: str, extensions: dict[str, Any]) -> None:
+        self.url, self.era, self.extensions = url, era, extensions
+        self.headers = {"Accept": "application/json, text/event-stream"}
+        if era == "handshake":
+            self.server = self.ask(
+                "initialize",
+                protocolVersion="2025-11-25",
+                capabilities={"extensions": extensions},
+                clientInfo={"name": "test", "version": "1"},
+            )
+        else:
+            self.headers["MCP-Protocol-Version"] = "2026-07-28"
+            self.server = self.ask("server/discover")
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        headers = dict(self.headers)
+        if self.era == "stateless":
+            headers["Mcp-Method"] = method
+            if "name" in params:
+                headers["Mcp-Name"] = params["name"]
+            params["_meta"] = {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {"extensions": self.extensions},
+            }
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer = httpx2.post(self.url, json=body, headers=headers, trust_env=False, timeout=WAIT_SECONDS)
+        if session := answer.headers.get("mcp-session-id"):
+            self.headers["Mcp-Session-Id"] = session
+        data = (
+            answer.text if answer.text.startswith("{") else answer.text.partition("data: ")[2].splitlines()[0]
+        )
+        return json.loads(data)["result"]
+
+    def heard(self) -> Any:
+        answer = self.ask("tools/call", name="heard", arguments={})
+        return json.loads(answer["content"][0]["text"])
+
+
+@pytest.mark.parametrize("theirs", ["stateless", "handshake"])
+def test_what_one_side_declares_the_other_hears(home: Path, theirs: str) -> None:
+    (home / "upstream.py").write_text(dedent(UPSTREAM), "utf-8")
+    command = json.dumps([sys.executable, str(home / "upstream.py"), theirs])
+    agent = f'kind = "mcp"\ntrust = "always"\nshare = "caller"\nera = "{theirs}"\ncommand = {command}\n'
+    (home / "ostiary.toml").write_text(f'auth = "none"\n[[server]]\n[[server.agent]]\n{agent}', "utf-8")
+    with Program(command=SOURCE, home=home).serving() as server:
+        for ours in ("stateless", "handshake"):
+            declared = {PAGES: {"mimeTypes": ["text/y"]}, "com.example/mine": {}}
+            caller = Caller(server.endpoint, ours, declared)
+            extensions = caller.server["capabilities"]["extensions"]
+            assert (extensions[PAGES], "com.example/secret" in extensions) == (
+                {"mimeTypes": ["text/x"]},
+                False,
+            )
+            assert caller.heard() == {PAGES: {"mimeTypes": ["text/y"]}}
