@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter, time_ns
 from typing import Final, TypeAlias, TypeVar
 
-from server.agents.base.backend import BadArguments, ProtocolFailure, Replaced, Unreached
+from server.agents.base.backend import AnswerLost, BadArguments, ProtocolFailure, Replaced, Unreached
 from server.agents.base.outlets import DeadlinePausingOutlet
 from server.calls.failure_reasons import reason_of
 from server.calls.request import Request
@@ -27,6 +27,7 @@ from server.mcp.errors import (
     AgentReplaced,
     AgentTooSlow,
     AgentUnreached,
+    AnswerNotHeard,
     BackendFailed,
     BadParams,
     InternalError,
@@ -106,6 +107,8 @@ def told(error: BackendError) -> McpError:
         return AgentReplaced(str(error))
     if isinstance(error, ProtocolFailure):
         return AgentError(error.code, str(error), error.data)
+    if isinstance(error, AnswerLost):
+        return AnswerNotHeard(str(error))
     return (AgentUnreached if isinstance(error, Unreached) else BackendFailed)(str(error))
 
 

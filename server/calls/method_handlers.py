@@ -1,4 +1,4 @@
-"""Who does what: a handler for each row of `server.mcp.method_table`, and the one ladder from what it returns or raises to an answer."""
+"""A handler for each row of `server.mcp.method_table`, and the one ladder from what it returns or raises to an answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from server.calls.request import Outcome, Request
 from server.calls.resource_methods import read_resource, subscribe, unsubscribe
 from server.calls.skill_methods import get_skill, list_skills
 from server.calls.subscriptions_listen import listen
-from server.calls.tools_call import call_tool, not_made
-from server.mcp.errors import AgentUnreached, BackendFailed, InternalError, McpError
+from server.calls.tools_call import agent_away, call_tool
+from server.mcp.errors import AgentAway, BackendFailed, InternalError, McpError
 from server.mcp.result_encoding import Result, encode_error, encode_result
 from server.store.jobs import StoreUnavailable
 
@@ -61,7 +61,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
 
 
 async def answer(request: Request) -> Outcome:
-    """The answer, whatever happens: errors are answers too. Cancelling it stops the work."""
+    """Return the answer, whatever happens: errors are answers too. Cancelling it stops the work."""
     if request.endpoint.tracing is not None and request.trace is None:
         from server.calls.request_spans import traced_answer
 
@@ -77,8 +77,8 @@ async def answer(request: Request) -> Outcome:
             request.log_level()
         try:
             result = await HANDLERS[method.name](request)
-        except AgentUnreached as error:
-            result = not_made(method, error)
+        except AgentAway as error:
+            result = agent_away(method, error)
         body = encode_result(route.id, result, route.revision, request.endpoint.identity)
         if request.record is not None:
             request.record.answered = len(body)

@@ -1,6 +1,6 @@
 """`tools/call`: a call that is answered with its result, with questions, or with a task.
 
-How what an agent does is done at all is agent_use.py's; what can be said and asked meanwhile, question_routes.py's; the engine of tasks,
+Every use of an agent goes through agent_use.py; messages and questions meanwhile are question_routes.py's; the engine of tasks is
 server/calls/tasks. Spec: server/tools "Error Handling" (2026-07-28): a tool's own failure and wrong arguments are results that the model
 can read.
 """
@@ -32,9 +32,9 @@ from server.calls.tasks.task_outlet import TaskAttempt
 from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_outlet import Outlet
 from server.mcp.errors import (
+    AgentAway,
     AgentError,
     AgentTooSlow,
-    AgentUnreached,
     BackendFailed,
     BadParams,
     InsufficientScope,
@@ -77,13 +77,11 @@ AWAITED_SECONDS: Final = 15 * 60.0
 AWAITED_PAUSE_SECONDS: Final = 1.0
 
 
-def not_made(method: Method, error: AgentUnreached) -> ToolResult:
+def agent_away(method: Method, error: AgentAway) -> ToolResult:
     """Tell the model, whom an error does not reach, whether to try again. Raises the error for any other request than a call."""
     if method is not TOOL_CALL:
         raise error
-    return _failed(
-        f"This call was not made: {error}. Call it again in a minute; if it stays so, tell whoever runs this server."
-    )
+    return _failed(error.advice)
 
 
 async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredResult:

@@ -22,7 +22,7 @@ class EventDecoder:
         self.last_id: str | None = None
         self.retry_millis: int | None = None
         self.endpoint: bytes | None = None  # where messages go, in the transport of 2024-11-05
-        self._limit = limit
+        self.limit = limit
         self._id: str | None = None  # of the event that is being read
         self._rest = b""  # an unfinished line
         self._skip_newline = False  # the last chunk ended in CR: an LF right after it belongs to it
@@ -41,7 +41,7 @@ class EventDecoder:
         self._skip_newline = chunk.endswith(b"\r")
         if not (b"\n" in chunk or b"\r" in chunk):
             self._rest += chunk
-            if len(self._rest) + self._size > self._limit:
+            if len(self._rest) + self._size > self.limit:
                 raise self._too_large()
             return []
         *lines, self._rest = (self._rest + chunk).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
@@ -67,7 +67,7 @@ class EventDecoder:
         value = value.removeprefix(b" ")
         if name == b"data":
             self._size += len(value) + 1
-            if self._size > self._limit:
+            if self._size > self.limit:
                 raise self._too_large()
             self._data.append(value)
         elif name == b"event":
@@ -79,4 +79,4 @@ class EventDecoder:
         return None
 
     def _too_large(self) -> EventTooLarge:
-        return EventTooLarge(f"sent an event of more than {self._limit // (1024 * 1024)} MiB")
+        return EventTooLarge(f"sent an event of more than {self.limit // (1024 * 1024)} MiB")

@@ -27,8 +27,7 @@ class McpError(Exception):
     reached: bool = False
 
     def as_value(self) -> Self:
-        """Once it is caught for good: without the frames that it came through, which hold all that its request brought, and are
-        held by it."""
+        """Return it without the frames that it came through, which hold all that its request brought: for whoever has caught it for good."""
         self.__traceback__ = self.__cause__ = self.__context__ = None
         return self
 
@@ -130,7 +129,7 @@ class TooMuchAtOnce(McpError):
 
 
 class TooMuchOverall(TooMuchAtOnce):
-    """Those of all callers have."""
+    """Large requests of all callers have all the room that there is."""
 
 
 class TooOften(McpError):
@@ -143,11 +142,11 @@ class TooOften(McpError):
 
 
 class TooManyRunning(McpError):
-    """As many requests of the caller run as may run at once."""
+    """A request too many: as many of the caller run as may run at once."""
 
 
 class TooHeavy(McpError):
-    """There would never be room for it."""
+    """A request for which there would never be room."""
 
 
 class UnknownTask(McpError):
@@ -174,7 +173,7 @@ class WasmToolNotFound(McpError):
 
 
 class WasmNotAwaiting(McpError):
-    """That dialect's answer to an answer that nobody asked for."""
+    """An answer that nobody asked for, in that dialect."""
 
 
 class HeaderMismatch(McpError):
@@ -199,8 +198,32 @@ class BackendFailed(McpError):
     """The tool could not be run; its own failures are results, not errors."""
 
 
-class AgentUnreached(BackendFailed):
+class AgentAway(BackendFailed):
+    """The agent is not there. A model, which an error does not reach, is told so by a result."""
+
+    @property
+    def advice(self) -> str:
+        """The words for the model: whether the call was made, and whether to make it again."""
+        raise NotImplementedError
+
+
+class AgentUnreached(AgentAway):
     """Nobody answers where the agent is, so the call was not made."""
+
+    @property
+    def advice(self) -> str:
+        return f"This call was not made: {self}. Call it again in a minute; if it stays so, tell whoever runs this server."
+
+
+class AnswerNotHeard(AgentAway):
+    """The call was sent to the agent, and no answer came."""
+
+    @property
+    def advice(self) -> str:
+        return (
+            f"This call may have been made: {self}, and no answer came. Unless making it twice does no harm, look"
+            " first what it has done; then call it again."
+        )
 
 
 class AgentTooSlow(BackendFailed):
@@ -271,6 +294,7 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     BackendFailed:        Wire(-32603, 200, 200),
     AgentReplaced:        Wire(-32603, 200, 200),
     AgentUnreached:       Wire(-32603, 200, 200),
+    AnswerNotHeard:       Wire(-32603, 200, 200),
     AgentTooSlow:         Wire(-32603, 200, 200),
     ServerStopping:       Wire(-32603, 200, 200),
     InternalError:        Wire(-32603, 200, 200),

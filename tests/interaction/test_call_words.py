@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 from auth.values.identity_model import PrincipalKind
-from server.agents.base.backend import Replaced, ToolCall, ToolCrashed, Unreached
+from server.agents.base.backend import AnswerLost, Replaced, ToolCall, ToolCrashed, Unreached
 from server.agents.base.catalog import Catalog, Source
 from server.agents.mcp.trust.definition_guard import PinGuard
 from server.agents.mcp.trust.definitions import seal_of
@@ -336,6 +336,7 @@ async def _by_agents(book: RefusedCalls) -> None:
         BackendError("agent endpoint 502: bad gateway"),
         ToolCrashed("division by zero"),
         Unreached("the upstream files cannot be reached: connection refused"),
+        AnswerLost("the upstream files has ended (exit status 1)"),
         Busy("it has its hands full"),
         Replaced("the agent was replaced by a newer version"),
         CannotAsk("nobody can be asked", {"elicitation": {}}),

@@ -162,6 +162,10 @@ class Unreached(BackendError):
     """Nobody answers where the agent is: nothing of the call was sent."""
 
 
+class AnswerLost(BackendError):
+    """No answer came to what was sent: nobody can say whether it was done."""
+
+
 class ToolCrashed(BackendError):
     """The tool was run, and failed in a way that its author did not foresee. The model may make something of it."""
 

@@ -14,12 +14,14 @@ from msgspec import Raw
 from server.agents.base.backend import (
     AgentRequest,
     Announce,
+    AnswerLost,
     Completing,
     Feature,
     PriceAsked,
     PromptGet,
     ResourceRead,
     ToolCall,
+    ToolCrashed,
     Trouble,
     Unreached,
     Watched,
@@ -38,7 +40,13 @@ from server.agents.mcp.upstream_keeper import Upstream
 from server.agents.mcp.upstream_rounds import kept_task, use
 from server.client.mcp_session.followed_tasks import TASK, cancel_task, created, follow_task, wants_tasks
 from server.client.mcp_session.session_link import NO_HEADERS, Link
-from server.client.mcp_session.session_messages import ServerAway, ServerFailure, ServerRefusal
+from server.client.mcp_session.session_messages import (
+    Fate,
+    ServerAway,
+    ServerFailure,
+    ServerGone,
+    ServerRefusal,
+)
 from server.client.mcp_session.session_request import Credential
 from server.client.mcp_session.streamable_http import name_header
 from server.lib.log.logger import Logger
@@ -67,6 +75,11 @@ NO_META: Final[Mapping[str, Any]] = MappingProxyType({})
 NO_FUNCTIONS: Final = frozenset[str]()
 PRICE_FUNCTIONS: Final = frozenset({UPSTREAM_PRICE})
 NOBODY: Final = NullOutlet("nobody can be asked what a call costs them")
+
+# What a caller is told of a call that failed there.
+FATES: Final[Mapping[Fate, type[BackendError]]] = MappingProxyType(
+    {"not made": Unreached, "unknown": AnswerLost, "too large": ToolCrashed, "answered": BackendError}
+)
 
 TellReceipt: TypeAlias = Callable[[GivenReceipt], Awaitable[None]]
 MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
@@ -441,6 +454,10 @@ class McpBackend:
                 await outlet.become_task()
             with self._upstream.engaging(call):
                 return await follow_task(task_id, call, outlet, partial(self._link, call), wait)
+        except ServerFailure as failure:
+            if failure.fate == "not made":  # what was not is a question about the task
+                failure.fate = "unknown"
+            raise
         except trio.Cancelled:
             with suppress(trio.WouldBlock):  # it ends there by itself some time
                 self._give_up.send_nowait((task_id, call))
@@ -479,8 +496,7 @@ class McpBackend:
 
     def _told(self, failure: ServerFailure) -> BackendError:
         self._upstream.refuse(failure)
-        kind = Unreached if isinstance(failure, ServerAway) else BackendError
-        return kind(f"{self._called} {failure}")
+        return FATES[failure.fate](f"{self._called} {failure}")
 
     @asynccontextmanager
     async def _link(self, call: AgentRequest) -> AsyncGenerator[Link]:
@@ -503,6 +519,9 @@ class McpBackend:
             upstream = self._upstream
             link = upstream.link_nowait() or await upstream.link()
             return link if (callers := upstream.callers) is None else await callers.of(call)
+        except ServerGone as gone:
+            self._turns.give_back(call.sharer)
+            raise ServerAway(str(gone), more=gone.more) from gone
         except BaseException:
             self._turns.give_back(call.sharer)
             raise

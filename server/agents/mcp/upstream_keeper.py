@@ -39,6 +39,7 @@ from server.client.mcp_session.session_messages import (
 from server.client.mcp_session.session_request import Credential, SessionRequest
 from server.client.mcp_session.streamable_http import HttpLink
 from server.lib.log.logger import Logger
+from server.lib.shortened import short_name
 from server.mcp.call_failures import BackendError
 from server.mcp.carried_extensions import carried
 
@@ -88,8 +89,9 @@ class Upstream:
         self._name = name
         self._log = log
         self._clock = clock
+        self._most = config.message_kib * 1024
         self._where = HttpServerPlace(
-            url=config.url, connections=config.max_connections, ca_file=config.ca_file
+            url=config.url, connections=config.max_connections, ca_file=config.ca_file, most=self._most
         )
         self._link: Link | None = None
         self._trouble: Trouble | None = Trouble("is not connected yet", clock(), kind="begins")
@@ -329,7 +331,7 @@ class Upstream:
             async with self._open_http(tells, nursery) as link:
                 yield link
             return
-        stream = self._start() if self._config.command else await dial(self._config.tcp)
+        stream = self._start() if self._config.command else await dial(self._config.tcp, self._most)
         agreed = False
         try:
             async with self._channel(stream, tells, self._era, call) as link:
@@ -399,8 +401,8 @@ class Upstream:
                 working_dir=self._config.working_dir,
             )
         except OSError as error:
-            raise ServerAway(f"cannot be started: {error.strerror}") from error
-        return LineStream(child)
+            raise ServerAway(f"cannot be started: {short_name(command[0])}: {error.strerror}") from error
+        return LineStream(child, self._most)
 
 
 def _failure(error: BackendError) -> ServerFailure:

@@ -9,14 +9,16 @@ import trio
 from server.calls.tasks.task_order import TaskOrder
 from server.calls.tasks.task_outlet import TaskAttempt, TaskOutlet
 from server.mcp.call_outlet import Outlet
-from server.mcp.errors import WIRE, AgentReplaced, McpError
+from server.mcp.errors import WIRE, AgentAway, AgentReplaced, McpError
 from server.mcp.loads import Load
-from server.mcp.task_faces import Ending, Snapshot, TaskFailed
+from server.mcp.messages import TextContent
+from server.mcp.result_encoding import ToolResult
+from server.mcp.task_faces import Ending, Snapshot, TaskCompleted, TaskFailed
 
 
 class TaskRun:
     def __init__(self, order: TaskOrder, load: Load | None = None) -> None:
-        """`load`: of the request that brought it."""
+        """Begin with nothing done. `load`: the room that its request takes."""
         self.order = order
         self.scope = trio.CancelScope()
         self.settled = trio.Event()  # it is a task, or it has ended
@@ -37,26 +39,28 @@ class TaskRun:
         return line
 
     def hold(self, load: Load | None) -> None:
-        """Of what it was given, until it has ended."""
+        """Hold the room of a request until the work has ended."""
         if load is not None:
             self._loads.append(load.hold())
 
     def let_go(self) -> None:
-        """It has ended, or will never begin."""
+        """Let go of all room: the work has ended, or will never begin."""
         while self._loads:
             self._loads.pop().let_go()
 
 
 def is_put_aside(work: TaskRun) -> bool:
-    """Whether it did not come to an end of its own: what answered was replaced meanwhile."""
+    """Return whether it did not come to an end of its own: its agent was replaced meanwhile."""
     return isinstance(work.error, AgentReplaced)
 
 
 def ending_of(work: TaskRun) -> Ending | None:
-    """None: the work was stopped."""
+    """Return what came of it; None: the work was stopped."""
     match work.error:
         case None:
             return work.ending
+        case AgentAway() as error:
+            return TaskCompleted(ToolResult(content=(TextContent(text=error.advice),), is_error=True))
         case McpError() as error:
             code = getattr(error, "code", WIRE[type(error)].code)
             return TaskFailed(code, str(error), error.data)

@@ -16,7 +16,7 @@ from server.client.mcp_session.http_wire import (
     ERROR_BYTES,
     EVENTS,
     JSON,
-    STREAM_BYTES,
+    STREAM_MESSAGES,
     CredentialRefused,
     HttpWire,
     NotReached,
@@ -25,6 +25,7 @@ from server.client.mcp_session.http_wire import (
     same_origin,
 )
 from server.client.mcp_session.session_messages import (
+    MESSAGE_BYTES,
     PaymentAsked,
     ServerFailure,
     ServerGone,
@@ -32,7 +33,7 @@ from server.client.mcp_session.session_messages import (
     encode,
 )
 from server.client.mcp_session.session_request import Credential, SessionRequest
-from server.lib.http_client.failures import FetchFailed, NotConnected, TooManyConnections
+from server.lib.http_client.failures import FetchFailed, NotConnected, TooLarge, TooManyConnections
 from server.lib.http_client.fetch import Fetcher, UpstreamAnswer
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
@@ -54,6 +55,7 @@ class HttpServerPlace(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     connections: int
     ca_file: str = ""
+    most: int = MESSAGE_BYTES  # bytes of the longest message that is taken
 
 
 # For the owner.
@@ -66,6 +68,8 @@ class CredentialWire(HttpWire):
     def __init__(self, where: HttpServerPlace, credential: Credential, log: Logger, name: str) -> None:
         ca_file = Path(where.ca_file).expanduser() if where.ca_file else None
         self.url: Final = where.url
+        self.most = where.most
+        self._limit = STREAM_MESSAGES * where.most  # of an answer
         self._credential = credential
         self._log = log
         self._name = name
@@ -96,7 +100,7 @@ class CredentialWire(HttpWire):
         for last in (False, True):
             shown = await self._credential.headers(call)
             try:
-                answer = await calls.begin(head + self._lines(shown, headers), message, limit=STREAM_BYTES)
+                answer = await calls.begin(head + self._lines(shown, headers), message, limit=self._limit)
                 try:
                     if answer.status != 401:
                         return await read(answer)
@@ -114,7 +118,7 @@ class CredentialWire(HttpWire):
     def post(
         self, message: bytes, headers: bytes, call: SessionRequest | None
     ) -> AbstractAsyncContextManager[UpstreamAnswer]:
-        return self._open(self._calls, self._post + headers, message, call, STREAM_BYTES)
+        return self._open(self._calls, self._post + headers, message, call, self._limit)
 
     def stream(
         self, message: bytes | None, headers: bytes, call: SessionRequest | None
@@ -136,7 +140,9 @@ class CredentialWire(HttpWire):
     def elsewhere(self, target: str) -> CredentialWire:
         """Return the wire to another address of this origin, as the server named it. Raises `ValueError`."""
         url = same_origin(self.url, target)
-        where = HttpServerPlace(url=url, connections=STREAMS, ca_file=str(self._ca_file or ""))
+        where = HttpServerPlace(
+            url=url, connections=STREAMS, ca_file=str(self._ca_file or ""), most=self.most
+        )
         return CredentialWire(where, self._credential, self._log, self._name)
 
     async def aclose(self) -> None:
@@ -183,15 +189,18 @@ class CredentialWire(HttpWire):
 
 def status_problem(status: int) -> ServerFailure:
     if status in (429, 503):
-        return ServerFailure(f"is busy (status {status})")
+        # What stands in front of a server says 503 also where the server was lost with the request.
+        return ServerFailure(f"is busy (status {status})", fate="not made" if status == 429 else "unknown")
     if 300 <= status < 400:
         return ServerFailure("redirects: the settings must name the address that it redirects to")
     if status == 403:
         return CredentialRefused("does not allow this (status 403)")
-    return ServerFailure(f"answered with status {status}")
+    return ServerFailure(f"answered with status {status}", fate="unknown" if status >= 500 else "answered")
 
 
-def _not_answered(error: FetchFailed) -> ServerGone:
+def _not_answered(error: FetchFailed) -> ServerFailure:
+    if isinstance(error, TooLarge):
+        return ServerFailure(str(error), fate="too large")
     if isinstance(error, NotConnected):
         return NotReached(str(error), busy=isinstance(error, TooManyConnections))
     return ServerGone(str(error))

@@ -22,12 +22,11 @@ from server.client.mcp_session.http_wire import (
     lines_of,
 )
 from server.client.mcp_session.session_messages import (
-    MESSAGE_BYTES,
     METHOD_NOT_FOUND,
     NoMcpServer,
-    ServerFailure,
     ServerGone,
     ServerRefusal,
+    too_large,
 )
 from server.lib.http_client.failures import FetchFailed
 from server.lib.http_client.fetch import UpstreamAnswer
@@ -98,11 +97,11 @@ async def answer_of(
             raise SessionGone
         raise problem
     if answer.media_type != EVENTS:
-        found = await take(await answer.read(MESSAGE_BYTES))
+        found = await take(await answer.read(wire.most))
         if found is None:
             raise NoMcpServer(f"answers with status {status} and no result")
         return found
-    decoder = EventDecoder(limit=MESSAGE_BYTES)
+    decoder = EventDecoder(limit=wire.most)
     try:
         found = await heard(answer, decoder, take)
     except FetchFailed:
@@ -136,7 +135,7 @@ async def heard(answer: UpstreamAnswer, decoder: EventDecoder, take: Take[T]) ->
                 if found is not None:
                     return found
     except EventTooLarge as error:
-        raise ServerFailure(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from error
+        raise too_large(decoder.limit) from error
     return None
 
 
@@ -147,7 +146,7 @@ async def _rest(place: StreamPlace, wire: HttpWire, take: Take[T], go_on: GoOn |
     failures = 0
     while go_on and place.lines and place.idle < RESUMED_AT_MOST and failures < RESUME_TRIES:
         await sleep(place.pause)
-        decoder = EventDecoder(limit=MESSAGE_BYTES)
+        decoder = EventDecoder(limit=wire.most)
         try:
             async with go_on(place.lines) as answer:
                 if is_stream(answer):
@@ -180,7 +179,7 @@ async def listen(
     `missed`: a stream ended, for this reason if there is one, and is about to be opened again."""
     place, opened = StreamPlace(), False
     while True:
-        decoder = EventDecoder(limit=MESSAGE_BYTES)
+        decoder = EventDecoder(limit=wire.most)
         trouble: Exception | None = None
         messages, begun = 0, trio.current_time()
 

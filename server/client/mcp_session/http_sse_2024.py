@@ -11,7 +11,7 @@ import trio
 
 from server.client.mcp_session.http_sessions import HttpSession, say_in
 from server.client.mcp_session.http_wire import HttpWire, is_stream
-from server.client.mcp_session.session_messages import MESSAGE_BYTES, NoMcpServer, ServerGone
+from server.client.mcp_session.session_messages import NoMcpServer, ServerGone, said_too_much
 from server.client.mcp_session.session_request import SessionRequest
 from server.lib.server_sent_events import EventDecoder, EventTooLarge
 from server.mcp.call_failures import BackendError
@@ -25,6 +25,7 @@ class SseStream:
 
     def __init__(self, wire: HttpWire, call: SessionRequest | None) -> None:
         """Keep the parts. `call`: whose stream it is; None: ours."""
+        self.most = wire.most
         self._wire = wire
         self._call = call
         self._target: HttpWire | None = None
@@ -78,7 +79,7 @@ class SseStream:
         async with self._wire.stream(None, b"", self._call) as answer:
             if not is_stream(answer):
                 raise NoMcpServer(f"has no MCP endpoint there (status {answer.status})")
-            decoder = EventDecoder(limit=MESSAGE_BYTES)
+            decoder = EventDecoder(limit=self.most)
             try:
                 while chunk := await answer.part():
                     messages = decoder.feed(chunk)
@@ -88,7 +89,7 @@ class SseStream:
                     if messages:
                         await self._put.send(messages)
             except EventTooLarge as error:
-                raise ServerGone("said more in one message than is taken") from error
+                raise said_too_much(self.most) from error
 
     def _elsewhere(self, endpoint: bytes) -> HttpWire:
         try:

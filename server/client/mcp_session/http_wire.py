@@ -18,6 +18,7 @@ from server.client.mcp_session.session_messages import (
     ServerFailure,
     ServerGone,
     ServerRefusal,
+    is_error,
     outcome,
     read_message,
 )
@@ -29,8 +30,9 @@ T = TypeVar("T")
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
-# One answer as a stream, with all that is told before it.
-STREAM_BYTES: Final = 4 * MESSAGE_BYTES
+# One answer as a stream, with all that is told before it, so many times the longest message; and for most servers in bytes.
+STREAM_MESSAGES: Final = 4
+STREAM_BYTES: Final = STREAM_MESSAGES * MESSAGE_BYTES
 # What is told unasked may go on for as long as the server lives.
 ENDLESS_BYTES: Final = 1 << 62
 ERROR_BYTES: Final = 64 * 1024
@@ -41,6 +43,8 @@ class HttpWire(ABC):
 
     Failures are `BackendError`s, also out of reading the body: `Unanswered` where none came.
     """
+
+    most: int = MESSAGE_BYTES  # bytes of the longest message that is taken
 
     async def ask(
         self,
@@ -87,6 +91,8 @@ class CredentialRefused(ServerFailure):
 class SessionGone(ServerGone):
     """A session that the server does not know any more: nothing was done."""
 
+    fate = "not made"
+
     def __init__(self, text: str = "does not know this session") -> None:
         super().__init__(text)
 
@@ -100,9 +106,9 @@ class NotReached(ServerAway):
 
 
 def refusal_in(body: bytes) -> ServerRefusal | None:
-    """Return the JSON-RPC error in the body of an answer with a bad status, if there is one."""
+    """Return the JSON-RPC error in the body of an answer with a bad status, if there is one. Frameworks have an `error` of their own."""
     message = read_message(body) if body[:1] == b"{" else None
-    if not isinstance(message, Answered) or message.error is None:
+    if not isinstance(message, Answered) or message.error is None or not is_error(message.error):
         return None
     found = outcome(message)
     return found if isinstance(found, ServerRefusal) else None

@@ -11,17 +11,22 @@ from typing import Final, Protocol
 
 import trio
 
-from server.client.mcp_session.session_messages import MESSAGE_BYTES, ServerAway, ServerGone
+from server.client.mcp_session.session_messages import MESSAGE_BYTES, ServerAway, ServerGone, said_too_much
 from server.lib.line_outbox import LineOutbox
 from server.lib.line_peer import BrokenLine, LineFraming, Peer
 
 READ_BYTES: Final = 64 * 1024
 CONNECT_SECONDS: Final = 10.0
 LAST_WORDS_SECONDS: Final = 2.0
+# A message that is too long is passed over, and its id found in one of its ends. Whoever says one without an end is not listened to.
+END_BYTES: Final = 1024
+PASSED_OVER: Final = 16  # times the size of the longest that is taken
 
 
 class MessageStream(Protocol):
-    """`run` is for one task as long as it is used, `receive` for one, `send` for any."""
+    """`run` is for one task as long as it is used, `receive` for one, `send` for any. `most`: the bytes of the longest message that is taken."""
+
+    most: int
 
     async def run(self) -> None: ...
 
@@ -32,7 +37,8 @@ class MessageStream(Protocol):
     async def send(self, message: bytes) -> None: ...
 
     async def receive(self) -> Sequence[bytes]:
-        """Return the next messages, as they came. Raises `BackendError` at the end, which says how it came."""
+        """Return the next messages, as they came, or a `CutLine` of one that is too long. Raises `BackendError` at the end, which says
+        how it came."""
         ...
 
     async def aclose(self) -> None: ...
@@ -41,9 +47,11 @@ class MessageStream(Protocol):
 class LineStream:
     """A stream of messages with a `Peer`, which ends when the stream is closed."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, most: int = MESSAGE_BYTES) -> None:
+        """Take the peer over. `most`: the bytes of the longest message that is taken."""
+        self.most = most
         self._peer = peer
-        self._framing = LineFraming(MESSAGE_BYTES)
+        self._framing = LineFraming(most, ends=END_BYTES, most=PASSED_OVER * most)
         self._reading = trio.CancelScope()
         self._deaf = False  # it does not read any more
         self._outbox = LineOutbox(peer.input, self._hears_nothing)
@@ -73,7 +81,7 @@ class LineStream:
                 try:
                     lines = [line for line in self._framing.feed(data) if line and not line.isspace()]
                 except BrokenLine:
-                    raise ServerGone(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from None
+                    raise said_too_much(PASSED_OVER * self.most) from None
                 if lines:
                     return lines
         raise await self._how_it_ended()
@@ -158,7 +166,7 @@ class TcpPeer:
             await self._end.aclose()
 
 
-async def dial(address: str) -> LineStream:
+async def dial(address: str, most: int = MESSAGE_BYTES) -> LineStream:
     """Connect to a host and a port. Raises `ServerAway`."""
     host, _, port = address.rpartition(":")
     try:
@@ -166,4 +174,4 @@ async def dial(address: str) -> LineStream:
             stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
     except (OSError, trio.TooSlowError) as error:
         raise ServerAway("cannot be reached: nobody answers there") from error
-    return LineStream(TcpPeer(stream))
+    return LineStream(TcpPeer(stream), most)

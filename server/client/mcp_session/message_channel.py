@@ -29,17 +29,21 @@ from server.client.mcp_session.session_messages import (
     Answered,
     Asked,
     NoMcpServer,
+    ServerAway,
     ServerFailure,
     ServerGone,
     ServerRefusal,
     Told,
+    answered_in,
     notification_message,
     outcome,
     read_message,
     request_message,
+    too_large,
 )
 from server.client.mcp_session.session_request import SessionRequest
 from server.lib.bare_nursery import bare_nursery
+from server.lib.line_peer import CutLine
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel, NullOutlet, Outlet
@@ -86,7 +90,10 @@ class ChannelLink(Link):
         try:
             while True:
                 for line in await self._stream.receive():
-                    self._take(line)
+                    if type(line) is CutLine:
+                        self._take_cut(line)
+                    else:
+                        self._take(line)
         except ServerFailure as error:
             self.failure = error
             self.reason, self.more = str(error), error.more
@@ -205,7 +212,7 @@ class ChannelLink(Link):
         sent = False
         try:
             if self.ended.is_set():
-                raise self._gone()
+                raise self._gone(ServerAway)
             await self._set_level(running.call)
             message = self._message_of(running)
             if not self._stream.send_nowait(message):
@@ -253,6 +260,15 @@ class ChannelLink(Link):
             case _:
                 self._take_garbage()
 
+    def _take_cut(self, line: CutLine) -> None:
+        """Fail the request whose answer is too long, and no other."""
+        running = self._running.get(number) if (number := answered_in(line)) is not None else None
+        if running is None:
+            self._take_garbage()
+            return
+        self._forget(running)
+        running.end(too_large(self._stream.most))
+
     def _take_garbage(self) -> None:
         self._garbage += 1
         if self._garbage == 1:
@@ -266,11 +282,11 @@ class ChannelLink(Link):
             self._forget(running)
             running.end(self._gone())
 
-    def _gone(self) -> BackendError:
+    def _gone(self, kind: type[ServerGone] = ServerGone) -> BackendError:
         """Say why there is no answer: a caller who has to log in reads where."""
         failure = self.failure
         if failure is None or isinstance(failure, ServerFailure):
-            return ServerGone(self.reason, more=self.more)
+            return kind(self.reason, more=self.more)
         return failure.with_traceback(None)
 
 

@@ -6,9 +6,10 @@ which wire (message_channel.py, streamable_http.py). Spec: basic/index (2026-07-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -47,20 +48,42 @@ class ServerRefusal(Exception):
         self.raw = raw
 
 
+# What became of a request that failed, as far as anybody can say.
+Fate: TypeAlias = Literal["not made", "unknown", "too large", "answered"]
+
+
 class ServerFailure(BackendError):
     """The text continues a sentence about the server, for callers; `more` is for its owner alone."""
 
-    def __init__(self, text: str, *, more: str = "") -> None:
+    fate: Fate = "answered"
+
+    def __init__(self, text: str, *, more: str = "", fate: Fate | None = None) -> None:
         super().__init__(text)
         self.more = more
+        if fate is not None:
+            self.fate = fate
 
 
 class ServerGone(ServerFailure, Unanswered):
     """A connection that is gone, or was not there long enough to hear the answer."""
 
+    fate = "unknown"
+
 
 class ServerAway(ServerGone):
     """A connection that is not there, so that nothing was sent."""
+
+    fate = "not made"
+
+
+def too_large(most: int) -> ServerFailure:
+    return ServerFailure(
+        f"answered with more than {most // 1024} KiB, which is not passed on", fate="too large"
+    )
+
+
+def said_too_much(most: int) -> ServerGone:
+    return ServerGone(f"said more than {most // 1024} KiB in one message")
 
 
 class NoMcpServer(ServerFailure):
@@ -108,6 +131,16 @@ HeardMessage: TypeAlias = Asked | Told | Answered | Garbage
 GARBAGE: Final = Garbage()
 EMPTY: Final = Raw(b"{}")
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+# The id of an answer where libraries write it. In valid JSON neither end can stand inside of something else.
+_VERSION: Final = rb'\s*"jsonrpc"\s*:\s*"2\.0"\s*'
+_ID: Final = rb'\s*"id"\s*:\s*(\d{1,15})\s*'
+_ANSWERS_FIRST: Final = re.compile(
+    rb'\s*\{(?:%b,)?%b,(?:%b,)?\s*"(?:result|error)"' % (_VERSION, _ID, _VERSION)
+).match
+_HOLDS_ANSWER: Final = re.compile(rb'\s*\{(?:%b,)?\s*"(?:result|error)"' % _VERSION).match
+_ANSWERS_LAST: Final = re.compile(rb".*,%b(?:,%b)?\}\s*" % (_ID, _VERSION), re.DOTALL).fullmatch
 
 
 class _Message(msgspec.Struct):
@@ -212,10 +245,25 @@ def read_message(body: bytes) -> HeardMessage:
     return GARBAGE if number is None else Asked(number, method, params)
 
 
+def answered_in(line: bytes) -> int | None:
+    """Return which request the message is the answer to, of which only its two ends are there, with a line break between them."""
+    head, _, tail = line.partition(b"\n")
+    if found := _ANSWERS_FIRST(head):
+        return int(found[1])
+    found = _ANSWERS_LAST(tail) if _HOLDS_ANSWER(head) else None
+    return None if found is None else int(found[1])
+
+
 def outcome(answered: Answered) -> Raw | ServerRefusal:
     if answered.error is None:
         return answered.result or EMPTY
     return refusal_of(answered.error)
+
+
+def is_error(error: Raw) -> bool:
+    """Return whether this is an error of JSON-RPC."""
+    found = members(error)
+    return type(found.get("code")) is int and isinstance(found.get("message"), str)
 
 
 def refusal_of(error: Raw) -> ServerRefusal:

@@ -27,6 +27,7 @@ from server.mcp.errors import (
     AgentReplaced,
     AgentTooSlow,
     AgentUnreached,
+    AnswerNotHeard,
     BackendFailed,
     BadParams,
     BadState,
@@ -65,6 +66,7 @@ STATUS: Final[Mapping[type[McpError], int]] = MappingProxyType(
         BackendFailed: 502,
         AgentReplaced: 503,
         AgentUnreached: 502,
+        AnswerNotHeard: 502,
         AgentTooSlow: 504,
     }
 )

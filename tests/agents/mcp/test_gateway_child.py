@@ -59,7 +59,7 @@ async def test_a_command_that_does_not_exist_is_in_trouble() -> None:
     async with gate(command=["/no/such/program"]) as door:
         trouble = door.backend.trouble()
         assert trouble is not None
-        assert trouble.words == "cannot be started: No such file or directory"
+        assert trouble.words == "cannot be started: /no/such/program: No such file or directory"
 
 
 async def test_what_it_prints_besides_messages_is_passed_over() -> None:

@@ -10,8 +10,9 @@ import pytest
 import trio
 from upstreams import Caller, Double, Turn, gate, over_http, over_tcp, soon, text, tool, words
 
+from server.agents.base.backend import AnswerLost, ToolCrashed, Unreached
 from server.agents.mcp import offer_lists, upstream_keeper
-from server.client.mcp_session import line_streams, message_channel
+from server.client.mcp_session import message_channel
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Progress
 
@@ -106,15 +107,61 @@ async def test_one_that_says_nothing_but_nonsense_is_left(monkeypatch: pytest.Mo
         assert trouble_of(door).startswith("says what is no message")
 
 
-async def test_a_message_without_end_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_streams, "MESSAGE_BYTES", 100_000)
-
+async def test_a_message_without_end_is_not_taken() -> None:
     async def flood(stream: trio.SocketStream) -> None:
         while True:
             await stream.send_all(b"x" * 10_000)
 
-    async with someone(flood) as tcp, gate(tcp=tcp) as door:
+    async with someone(flood) as tcp, gate(tcp=tcp, message_kib=64) as door:
         assert trouble_of(door).startswith("said more than")
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_an_answer_that_is_too_large_fails_its_own_call_and_no_other(last: bool) -> None:
+    said, go_on = trio.Event(), trio.Event()
+
+    async def large(turn: Turn) -> Any:
+        answer = {"result": text(']}"id":1,' + "x" * 300_000)}
+        whole = {"jsonrpc": "2.0"} | ({**answer, "id": turn.id} if last else {"id": turn.id, **answer})
+        await turn.say(whole)
+        said.set()
+
+    async def slow(turn: Turn) -> Any:
+        await go_on.wait()
+        return text("in time")
+
+    double = Double(
+        handlers={"large": large, "slow": slow, "say": Double().handlers["say"]},
+        lists={"tools": [tool("large"), tool("slow"), tool("say")]},
+    )
+    async with over_tcp(double) as tcp, gate(tcp=tcp, message_kib=64) as door, trio.open_nursery() as nursery:
+        slowly: list[str] = []
+
+        async def wait() -> None:
+            slowly.append(words(await door.call("slow")))
+
+        nursery.start_soon(wait)
+        await soon(lambda: double.of("tools/call"))
+        with pytest.raises(ToolCrashed, match="answered with more than 64 KiB"):
+            await door.call("large")
+        assert await door.say("hello") == "hello"
+        go_on.set()
+        await soon(lambda: slowly)
+        assert slowly == ["in time"]
+        assert double.connections == 1
+        assert len(door.log.of("upstream.failed")) == 1
+
+
+async def test_what_is_too_large_and_no_answer_is_passed_over() -> None:
+    async def talk(turn: Turn) -> Any:
+        much = "x" * 300_000
+        await turn.tell("notifications/message", level="info", data=much)
+        await turn.say({"jsonrpc": "2.0", "id": turn.id, "method": "ping", "params": {"much": much}})
+        return text("done")
+
+    double = Double(handlers={"talk": talk}, lists={"tools": [tool("talk")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp, message_kib=64) as door:
+        assert words(await door.call("talk")) == "done"
 
 
 async def test_answers_to_what_was_never_asked_are_nobodys() -> None:
@@ -277,19 +324,48 @@ async def test_whatever_answers_over_http_and_is_no_mcp_is_said_so(raw: bytes, r
         assert reason in trouble_of(door)
 
 
-async def test_an_endless_event_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from server.client.mcp_session import http_answers
-
-    monkeypatch.setattr(http_answers, "MESSAGE_BYTES", 100_000)
+@pytest.mark.parametrize("sse", [True, False])
+async def test_an_answer_over_http_that_is_too_large_is_not_taken(sse: bool) -> None:
     double = Double(era="stateless")
-    async with over_http(double, sse=True) as url, gate(url=url) as door:
+    async with over_http(double, sse=sse) as url, gate(url=url, message_kib=64) as door:
 
         async def flood(turn: Turn) -> Any:
             return text("x" * 200_000)
 
         double.handlers["say"] = flood
-        with pytest.raises(BackendError, match="in one message"):
+        with pytest.raises(ToolCrashed, match="answered with more than 64 KiB"):
             await door.say("hello")
+
+
+async def test_what_may_have_been_made_is_told_from_what_was_not() -> None:
+    async def fall(turn: Turn) -> Any:
+        turn.double.hang_up[-1]()
+
+    double = Double(handlers={"fall": fall}, lists={"tools": [tool("fall")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        with pytest.raises(AnswerLost, match="the upstream has ended"):
+            await door.call("fall")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (500, b'{"error": "boom"}', AnswerLost),
+        (500, b'{"error": {"message": "boom"}}', AnswerLost),
+        (503, b"", AnswerLost),
+        (429, b"", Unreached),
+        (400, b'{"error": 7}', BackendError),
+    ],
+)
+async def test_an_error_that_is_none_of_the_protocol_keeps_its_status(
+    status: int, body: bytes, kind: type[Exception]
+) -> None:
+    double = Double(era="stateless", statuses=[(status, body)])
+    async with over_http(double) as url, gate(url=url) as door:
+        with pytest.raises(BackendError, match=f"status {status}") as raised:
+            await door.say("hello")
+        assert type(raised.value) is kind
+        assert f"status {status}" in door.log.of("upstream.failed")[0]["reason"]
 
 
 async def test_two_that_are_down_are_two_troubles() -> None:

@@ -140,6 +140,7 @@ class Double:
     hang_up: list[Callable[[], None]] = field(default_factory=list)  # over TCP: every connection
     let_in: str | None = None  # over HTTP: what Authorization has to be
     methods: list[str] = field(default_factory=list)  # over HTTP, besides POST
+    statuses: list[tuple[int, bytes]] = field(default_factory=list)  # over HTTP: what comes of the next calls
     turned_away: list[str] = field(default_factory=list)  # over 2024-11-05: methods that are not taken
     left: int = 0  # requests whose client went away
 
@@ -357,6 +358,9 @@ async def _answer(
     if "id" not in message or "method" not in message:
         await double.take(message, _nowhere, headers)
         await reply(202)
+        return
+    if double.statuses and message["method"] == "tools/call":
+        await reply(*double.statuses.pop(0))
         return
     begun_here = double.session
     if double.sessions is not None and message["method"] == "initialize":

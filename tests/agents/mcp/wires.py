@@ -13,7 +13,7 @@ from msgspec import Raw
 from server.client.mcp_session.credential_wire import UNPAID_MORE, status_problem
 from server.client.mcp_session.http_wire import ERROR_BYTES, JSON, HttpWire, refusal_in
 from server.client.mcp_session.line_streams import MessageStream
-from server.client.mcp_session.session_messages import PaymentAsked
+from server.client.mcp_session.session_messages import MESSAGE_BYTES, PaymentAsked
 
 
 class Answer:
@@ -50,6 +50,7 @@ class Wire:
     """A wire on which these answers come, whatever is asked."""
 
     url = "https://mcp.example/mcp"
+    most = MESSAGE_BYTES
 
     def __init__(self, *answers: Answer) -> None:
         self._answers: Iterable[Answer] = iter(answers)
