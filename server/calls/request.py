@@ -15,6 +15,7 @@ from server.agents.base.catalog import ToolEntry
 from server.calls.caller_outlet import SILENT, Line
 from server.calls.rights.standing import Standing
 from server.calls.servers.endpoint import Endpoint
+from server.calls.sessions.ended_sessions import topic_of
 from server.calls.sessions.session import Session
 from server.calls.sessions.subscriptions import Subscription
 from server.mcp.call_failures import BackendError
@@ -127,11 +128,13 @@ class Request(msgspec.Struct, kw_only=True):
 
     @property
     def apart(self) -> str:
-        """Name its caller and session, as a digest: a session's id is as good as a key to it, and this is kept."""
+        """Name its caller, or the session that is that caller's alone, as a digest: a session's id is as good as a key to it, and this is kept."""
         if self.known_apart is None:
-            session = "" if self.session is None else self.session.id
-            named = msgspec.json.encode([self.principal.subject, self.sharer, session])
-            self.known_apart = hashlib.sha256(named).hexdigest()
+            if self.session is not None:
+                self.known_apart = topic_of(self.session.id)
+            else:
+                named = msgspec.json.encode([self.principal.subject, self.known_sharer or self.sharer])
+                self.known_apart = hashlib.sha256(named).hexdigest()
         return self.known_apart
 
     @property

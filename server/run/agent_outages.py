@@ -33,7 +33,7 @@ TRY_SECONDS: Final = 15.0
 
 
 def words_of(endpoints: Mapping[str, Endpoint], now: Millis) -> list[str]:
-    """A line for each: which agent, what it said last, and for how long."""
+    """Write a line for each: which agent, what it said last, and for how long."""
     return [
         f"{found.name}: {found.trouble.words} (for {lasting(now - found.trouble.since)})"
         for _, found in troubles(endpoints)
@@ -58,11 +58,11 @@ class _Known(msgspec.Struct):
 
 
 async def nothing_recorded() -> None:
-    """Where no call is written down."""
+    """Do nothing: no call is written down."""
 
 
 class OutageWatch:
-    """Says in the log when an agent begins to fail, and when it works again: with its words, and how many calls of whom it cost."""
+    """The teller of agents that begin to fail, and that work again: in the log, with their words, and how many calls of whom it cost."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class OutageWatch:
             return AgentHit()
 
     async def _keep_trying(self) -> None:
-        """All of them at the start: one that died before, or while nobody watched, is known before somebody's call fails."""
+        """Try all of them at the start: one that died before, or while nobody watched, is known before somebody's call fails."""
         async with trio.open_nursery() as nursery:
             for endpoint in self._endpoints.values():
                 nursery.start_soon(endpoint.catalog.reach_all)
@@ -138,8 +138,8 @@ class OutageWatch:
                     await endpoint.catalog.reach_all(failing=True)
 
 
-def tell_of_programs(resolved: Resolved, log: Logger) -> None:
-    """Write down what cannot be kept from programs that are started, and what is in their way."""
-    for notice in program_notices(resolved):
+def tell_of_programs(resolved: Resolved, log: Logger, *, alone: bool = False) -> None:
+    """Write down what cannot be kept from programs that are started, and what is in their way. `alone`: there is one caller."""
+    for notice in program_notices(resolved, alone=alone):
         tell = log.warning if notice.grave else log.info
         tell("program.confinement", reason=notice.words, hint=notice.hint)

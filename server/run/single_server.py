@@ -14,8 +14,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import trio
+from msgspec.structs import replace
 
-from auth.values.identity_model import Principal
+from auth.values.identity_model import Principal, PrincipalKind
 from server import __version__
 from server.agents.base.catalog import CatalogError
 from server.calls.charge_before_task import let_go_of
@@ -30,6 +31,7 @@ from server.settings.private_paths import kept_out_paths
 from server.settings.resolved_settings import Resolved
 from server.settings.secret_reference import SecretUnreadable
 from server.settings.setting_shapes import ServerConfig
+from server.settings.settings_reader import kind_of
 from server.store.clock_doubt import ClockDoubt
 from server.store.inline_store import open_inline_store
 from server.store.jobs import CannotOpen, Store, StoreError
@@ -65,6 +67,9 @@ async def serve_alone(
     resolved: Resolved, log: Logger, talk: NodeConversation, *, server: ServerConfig, principal: Principal
 ) -> None:
     stopping = trio.Event()
+    alone = principal.kind is PrincipalKind.LOCAL
+    if alone:
+        server = shared_by_all(server)
     key = MasterKey(secrets.token_hex(6), secrets.token_bytes(32))
     async with open_inline_store(clock=now_millis) as store, trio.open_nursery() as background:
         opened = await open_servers(
@@ -90,13 +95,21 @@ async def serve_alone(
         with trio.CancelScope() as conversing:
             await background.start(_stop_on_signals, stopping, conversing)
             log.info("server.started", version=__version__, server=server.name, boot=opened.boot_id)
-            tell_of_programs(resolved, log)
+            tell_of_programs(resolved, log, alone=alone)
             await talk(make, stopping)
         with trio.move_on_after(CLOSING_SECONDS):
             await opened.tasks.stop()  # before the agents go, whose end would look like a failure of theirs
             await opened.endpoints[server.name].aclose()
         background.cancel_scope.cancel()
     log.info("server.stopped")
+
+
+def shared_by_all(server: ServerConfig) -> ServerConfig:
+    """Return the server with one process or connection of each upstream for all who call, as suits a single caller."""
+    agents = tuple(
+        replace(agent, share="all") if kind_of(agent) == "mcp" else agent for agent in server.agents
+    )
+    return replace(server, agents=agents)
 
 
 def _conversation(

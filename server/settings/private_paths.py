@@ -120,9 +120,10 @@ class ProgramNotice(msgspec.Struct, frozen=True):
     grave: bool = False  # programs can open what they should not
 
 
-def program_notices(resolved: Resolved) -> list[ProgramNotice]:
-    """Return what cannot be kept from programs here, and what they cannot do because of what is kept from them."""
-    return [*_shared_notices(resolved), *_confinement_notices(resolved)]
+def program_notices(resolved: Resolved, *, alone: bool = False) -> list[ProgramNotice]:
+    """Return what cannot be kept from programs here, and what they cannot do because of what is kept from them. `alone`: one caller
+    is all that there can be."""
+    return [*(() if alone else _shared_notices(resolved)), *_confinement_notices(resolved)]
 
 
 def _confinement_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
@@ -171,18 +172,17 @@ def _confinement_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
 
 
 def _shared_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
-    """Name the upstreams in whose one process or connection several people would meet."""
+    """Name the upstreams in whose one process or connection all who call meet."""
     shared = {
         str(getattr(agent, "what", ""))
         for server in resolved.servers
-        if not (resolved.loopback and resolved.open_to_all(server))
         for agent in server.agents
-        if kind_of(agent) == "mcp" and getattr(agent, "share", "") == "all" and not getattr(agent, "url", "")
+        if kind_of(agent) == "mcp" and getattr(agent, "share", "") == "all"
     }
     if shared:
         yield ProgramNotice(
             f"all who call share what {', '.join(sorted(shared))} keeps in memory, and may meet each other's there",
-            'share = "caller" in its settings gives each of them a process or connection of their own',
+            'without share = "all" each of them has a process or connection of their own',
         )
 
 

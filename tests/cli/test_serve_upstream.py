@@ -28,6 +28,7 @@ from server.cli.this_program.mcp_servers_file import named_servers
         (("--env", "KEY"), "error: --env goes with a command"),
         (("--era", "handshake"), "error: --era goes with a command or --upstream"),
         (("--prefix", "never"), "error: --prefix goes with a file of mcpServers"),
+        (("--share", "all", "--upstream", "http://127.0.0.1:1/mcp"), "error: --share goes with a command"),
     ],
 )
 async def test_what_cannot_be_meant_is_a_misuse(

@@ -124,7 +124,6 @@ def test_an_unconfined_program_is_named(home: Path) -> None:
 
 SHARED = """
     [[server]]
-    {server}
     [[server.agent]]
     kind = "mcp"
     id = "lab"
@@ -134,18 +133,13 @@ SHARED = """
 
 
 @pytest.mark.parametrize(
-    ("server", "agent", "said"),
-    [
-        ("", "", True),
-        ("", 'share = "all"', True),
-        ("", 'share = "caller"', False),
-        ('auth = "none"', "", False),
-    ],
+    ("agent", "alone", "said"),
+    [("", False, False), ('share = "all"', False, True), ('share = "all"', True, False)],
 )
-def test_what_several_people_share_is_named(home: Path, server: str, agent: str, said: bool) -> None:
-    """Nobody shares anything where everybody who calls is somebody at this machine."""
-    notices = program_notices(settings(home, SHARED.format(server=server, agent=agent)))
-    assert ['share = "caller"' in each.hint and "lab" in each.words for each in notices] == [True] * said
+def test_what_several_people_share_is_named(home: Path, agent: str, alone: bool, said: bool) -> None:
+    """Nobody shares anything where one caller is all that there can be."""
+    notices = program_notices(settings(home, SHARED.format(agent=agent)), alone=alone)
+    assert ['share = "all"' in each.hint and "lab" in each.words for each in notices] == [True] * said
 
 
 def test_a_folder_above_what_is_kept_out_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

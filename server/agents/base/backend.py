@@ -389,6 +389,15 @@ class PersonalLibrary(LibraryBackend, Protocol):
 
 
 @runtime_checkable
+class KeepsSessions(Protocol):
+    """A back-end that keeps something for each caller, or for each session of a caller's client."""
+
+    def session_ended(self, apart: str) -> None:
+        """Let go, without waiting, of what is kept for a session whose client ended it. `apart` is `AgentRequest.apart` of its requests."""
+        ...
+
+
+@runtime_checkable
 class Following(Protocol):
     """A back-end that tells of changes to a resource only once it knows that somebody listens for them."""
 

@@ -26,6 +26,7 @@ from server.agents.base.backend import (
     Foreign,
     HasDeadlines,
     HasFreeTools,
+    KeepsSessions,
     LibraryBackend,
     Neighbour,
     PersonalLibrary,
@@ -236,6 +237,12 @@ class Catalog:
             for each in source.backend.left_out()
         ]
         return [*self._lists.left_out, *theirs]
+
+    def session_ended(self, apart: str) -> None:
+        """Tell the agents that keep something for this session of a caller's client that it has ended."""
+        for source in self._sources:
+            if isinstance(source.backend, KeepsSessions):
+                source.backend.session_ended(apart)
 
     def get(self, name: str) -> ToolEntry | None:
         return self._lists.tools.get(name)

@@ -106,7 +106,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Meta(max_length=50, description='keys of a call\'s _meta, e.g. ["traceparent", "example.com/*"]'),
     ] = TRACE_CONTEXT
     # who shares a child or a connection
-    share: Annotated[Literal["all", "caller"], Meta(description='"all" or "caller"')] = "all"
+    share: Annotated[Literal["caller", "all"], Meta(description='"caller" or "all"')] = "caller"
     callers_at_once: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 32
     # what of it is offered, and how it is called
     trust: Annotated[
@@ -188,7 +188,7 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
             for key in ("token", "headers", "ca_file")
             if getattr(config, key)
         ]
-    elif config.share != "all":
+    elif config.share == "all":
         found.append(
             ("share", "is for a command or tcp: over HTTP each caller has a session of its own; leave it out")
         )

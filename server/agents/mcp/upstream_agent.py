@@ -86,7 +86,7 @@ MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `TellsStartupError`, `TellsWhenBusy`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `SecondNames`, `Following`, `Neighbour` and `PersonalLibrary`: it offers
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `TellsStartupError`, `TellsWhenBusy`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `SecondNames`, `Following`, `Neighbour`, `KeepsSessions` and `PersonalLibrary`: it offers
     nothing until its upstream is there."""
 
     def __init__(
@@ -213,6 +213,9 @@ class McpBackend:
     @property
     def features(self) -> frozenset[Feature]:
         return self._upstream.lists.features
+
+    def session_ended(self, apart: str) -> None:
+        self._upstream.part(apart)
 
     async def resources_of(self, asked: AgentRequest) -> Sequence[Resource]:
         link = self._upstream.own_link(asked)
@@ -516,9 +519,9 @@ class McpBackend:
             except NoTurn as error:
                 raise Busy(str(error)) from error
         try:
-            upstream = self._upstream
-            link = upstream.link_nowait() or await upstream.link()
-            return link if (callers := upstream.callers) is None else await callers.of(call)
+            if (callers := self._upstream.callers) is not None:
+                return await callers.of(call)
+            return self._upstream.link_nowait() or await self._upstream.link()
         except ServerGone as gone:
             self._turns.give_back(call.sharer)
             raise ServerAway(str(gone), more=gone.more) from gone

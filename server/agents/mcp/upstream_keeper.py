@@ -103,9 +103,10 @@ class Upstream:
         self._era: str = config.era
         self._passed = frozenset[str](config.questions) | frozenset(config.extensions)
         self.extensions: Mapping[str, Mapping[str, Any]] = {}  # those that it has, as it was last there
+        # The connections of one caller each; None where one serves all: callers have sessions of their own in it, or share what it keeps.
+        self.callers: CallerLinks | None = None
         self._callers: CallerLinks | None = None
         self._engaged: dict[str, int] = {}  # callers with tasks there, and how many
-        self._apart = config.share == "caller"
         self._offered: UpstreamLists | None = None  # as it was last said
         self._changed: Callable[[], None] = nothing
         self._updated: Callable[[str], None] = nothing_of
@@ -130,9 +131,11 @@ class Upstream:
                 most=self._config.callers_at_once,
                 name=self._name,
                 log=self._log,
+                there=self.link,
                 engaged=self._engaged,
                 shown=bool(self._config.url),
             )
+            self._keep_apart(self._config.share == "caller" and not self._config.url)
             nursery.start_soon(self.parking.run)
             nursery.start_soon(self._keep, nursery)
             if self._config.connect == "start":
@@ -161,17 +164,22 @@ class Upstream:
             return link
         raise ServerAway(self._told or "cannot be reached")
 
-    @property
-    def callers(self) -> CallerLinks | None:
-        """The connections of one caller each; None where one serves all: callers have sessions of their own in it, or share what it keeps."""
-        return self._callers if self._apart else None
-
     def own_link(self, call: AgentRequest) -> Link | None:
         """Return the connection on which something of this caller's alone may be; None where what there is, is everybody's."""
         if self.callers is not None:
             return self.callers.known(call)
         link = self.link_nowait()
         return link if isinstance(link, HttpLink) else None
+
+    def _keep_apart(self, apart: bool) -> None:
+        self.callers = self._callers if apart else None
+
+    def part(self, apart: str) -> None:
+        """Let go of what there is for a session of a caller's client, which has ended."""
+        if self.callers is not None:
+            self.callers.part(apart)
+        elif isinstance(link := self.link_nowait(), HttpLink):
+            link.part(apart)
 
     @contextmanager
     def engaging(self, call: AgentRequest) -> Generator[None]:
@@ -359,7 +367,7 @@ class Upstream:
             async with agreed_over_http(
                 link, self._config.era, self._config.start_seconds, old, listens=True
             ) as found:
-                self._apart = found is not link  # a session is a caller's, or it is the stream
+                self._keep_apart(found is not link)  # a session is a caller's, or it is the stream
                 yield found
         finally:
             await wire.aclose()

@@ -244,6 +244,7 @@ async def open_servers(
     sessions_each = max(MOST_SESSIONS, clients)
     ended = EndedSessions(store, most=2 * sessions_each * len(servers))
     await ended.load()
+    ended.listen(partial(_session_ended, endpoints))
     shared = None
     parked = None
     conversations = None
@@ -304,6 +305,11 @@ async def open_servers(
         limits=limits,
         kept_paths=KeptPaths() if kept_paths is None else kept_paths,
     )
+
+
+def _session_ended(endpoints: Mapping[str, Endpoint], apart: str) -> None:
+    for endpoint in endpoints.values():
+        endpoint.catalog.session_ended(apart)
 
 
 def kept_out_of(paths: KeptPaths) -> MakeForbiddenPaths:

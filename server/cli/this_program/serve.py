@@ -132,6 +132,11 @@ class _ServeCommand(click.Command):
     help="with a file of mcpServers: when a server's name is in front of its tools' (always)",
 )
 @click.option(
+    "--share",
+    type=click.Choice(["caller", "all"]),
+    help="with COMMAND: whom one process of it serves: the caller it was started for, or all (caller)",
+)
+@click.option(
     "--config",
     metavar="FILE",
     help="the settings (./ostiary.toml, else the platform's place, else defaults)",
@@ -173,6 +178,7 @@ def command(
     variables: tuple[str, ...],
     era: Literal["auto", "stateless", "handshake"] | None,
     prefix: Prefix | None,
+    share: Literal["caller", "all"] | None,
     verbose: bool,
     **flags: str | None,
 ) -> None:
@@ -200,7 +206,7 @@ def command(
     if server is not None and not one_server:
         raise terminal.Misuse("--server goes with --stdio and --tcp: over HTTP all servers are served")
     after_dashes = click.get_current_context().meta.get(AFTER_DASHES, ())
-    served = what_to_serve(target, upstream, after_dashes, variables, era, prefix)
+    served = what_to_serve(target, upstream, after_dashes, variables, era, prefix, share)
     if served is not None and one_server and served.max_body_kib and flags["max_body_kib"] is None:
         flags["max_body_kib"] = str(served.max_body_kib)
 

@@ -30,6 +30,7 @@ JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
 
 
 Era: TypeAlias = Literal["auto", "stateless", "handshake"]
+Share: TypeAlias = Literal["caller", "all"]
 
 
 class Target(NamedTuple):
@@ -46,6 +47,7 @@ def what_to_serve(
     variables: tuple[str, ...],
     era: Era | None = None,
     prefix: Prefix | None = None,
+    share: Share | None = None,
 ) -> Target | None:
     """Return what the command line alone says, or None where the settings say it. Raises `CliError`."""
     if variables and not command:
@@ -54,6 +56,8 @@ def what_to_serve(
         raise terminal.Misuse(
             "--era goes with a command or --upstream", hint="ostiary serve --era handshake -- COMMAND …"
         )
+    if share is not None and not command:
+        raise terminal.Misuse("--share goes with a command", hint="ostiary serve --share all -- COMMAND …")
     said = [
         name
         for name, given in (("TARGET", target), ("--upstream", upstream), ("a command", command))
@@ -68,10 +72,12 @@ def what_to_serve(
         return _target_of(target, prefix)
     if prefix is not None:
         raise terminal.Misuse(PREFIX_FOR, hint=PREFIX_HINT)
-    return _behind(upstream, command, variables, era or "auto") if said else None
+    return _behind(upstream, command, variables, era or "auto", share or "caller") if said else None
 
 
-def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...], era: Era) -> Target:
+def _behind(
+    upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...], era: Era, share: Share
+) -> Target:
     from server.agents.mcp.mcp_settings import McpConfig, problems
     from server.settings.setting_shapes import ServerConfig
 
@@ -81,7 +87,9 @@ def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str
             hint="give its path, if it is not in one of the folders of your PATH",
         )
     # Whoever named it here means it: it is believed what it says first.
-    agent = McpConfig(url=upstream or "", command=command, env=variables, era=era, trust="first-use")
+    agent = McpConfig(
+        url=upstream or "", command=command, env=variables, era=era, share=share, trust="first-use"
+    )
     if found := problems(agent):
         key, what = found[0]
         named = {"url": "--upstream", "env": "--env"}.get(key, "the command")

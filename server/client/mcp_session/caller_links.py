@@ -6,7 +6,7 @@ Lists are read on the shared connection; nobody is told what a child says of cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -22,6 +22,8 @@ from server.mcp.call_failures import BackendError, Busy
 IDLE_SECONDS: Final = 600.0
 WAIT_SECONDS: Final = 5.0  # for a place that is in use
 LOOK_SECONDS: Final = 0.05
+LOOKS: Final = 10  # during the time after which nobody is expected any more
+PARTING_SECONDS: Final = 1.0  # what a session left under way is cancelled by then
 CLOSING_SECONDS: Final = 10.0  # a child is given time to end
 CLOSING: Final = "the connection with it is being closed: try again in a minute"
 
@@ -37,19 +39,24 @@ class CallerLink:
         self.scope: Final = trio.CancelScope()
         self.link: Link | None = None
         self.problem: BackendError | None = None
-        self.taken = trio.Event()  # somebody asked for it since it was last looked at
+        self.parted: Final = trio.Event()  # its client's session has ended, so that nobody comes back
+        self.uses = 0
         self.waiting = 0
         self.left = False  # nobody will use it any more
 
     @property
     def over(self) -> bool:
         """True if the connection is being closed, or has to be."""
-        ended = self.link is not None and self.link.ended.is_set()
-        return self.left or ended or self.scope.cancel_called or self.ended.is_set()
+        return self.left or (self.link is not None and self.link.ended.is_set())
 
     @property
     def busy(self) -> bool:
         return not self.over and (self.link is None or self.waiting > 0 or self.link.busy)
+
+    def give_way(self) -> None:
+        """Have the connection closed: somebody else needs its place."""
+        self.left = True
+        self.scope.cancel()
 
 
 class CallerLinks:
@@ -63,17 +70,19 @@ class CallerLinks:
         most: int,
         name: str,
         log: Logger,
+        there: Callable[[], Awaitable[object]],
         engaged: Container[str] = (),
         shown: bool = False,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """Keep the parts. `engaged`: callers that have something under way there between one request and the next. `shown`: a connection is
-        opened with its caller's credential, which names the program as well."""
+        """Keep the parts. `there` waits until the server can be reached, and raises `BackendError`. `engaged`: callers that have something under
+        way there between one request and the next. `shown`: a connection is opened with its caller's credential, which names the program as well."""
         self._open = open_link
         self._nursery = nursery
         self._most = most
         self._name = name
         self._log = log
+        self._there = there
         self._engaged = engaged
         self._shown = shown
         self._idle_seconds = idle_seconds
@@ -85,14 +94,16 @@ class CallerLinks:
 
     async def of(self, call: SessionRequest) -> Link:
         """Return the caller's connection. Raises `BackendError`: `Busy` where every place is in use."""
-        key = self._key(call)
+        key = self._key(call) if self._shown else call.apart
         found = before = self._links.get(key)
+        # Every call comes by here.
+        if found is not None and not found.left and (link := found.link) and not link.ended.is_set():
+            found.uses += 1
+            self._places[found] = self._places.pop(found)
+            return link
         if found is None or found.over:
             found = self._links[key] = CallerLink(call)
             self._nursery.start_soon(self._hold, key, found, call.bare(), before)
-        elif found in self._places:
-            self._places[found] = self._places.pop(found)
-        found.taken.set()
         found.waiting += 1
         try:
             await found.ready.wait()
@@ -101,6 +112,12 @@ class CallerLinks:
         if found.link is None:
             raise found.problem or ServerGone("is being stopped")
         return found.link
+
+    def part(self, apart: str) -> None:
+        """End the connections of a client whose session has ended, as soon as nothing of it is under way."""
+        for each in self._links.values():
+            if each.apart == apart:
+                each.parted.set()
 
     def known(self, call: SessionRequest) -> Link | None:
         """Return the caller's connection, if there is one."""
@@ -116,6 +133,7 @@ class CallerLinks:
     ) -> None:
         try:
             with found.scope:
+                await self._there()
                 await self._take_place(found, before)
                 await self._use(found, call)
         except BackendError as error:
@@ -125,6 +143,7 @@ class CallerLinks:
             found.problem = ServerGone("cannot be used: the log says why")
         finally:
             found.link = None
+            found.left = True
             self._places.pop(found, None)
             if self._links.get(key) is found:
                 del self._links[key]
@@ -149,7 +168,7 @@ class CallerLinks:
             if giving is None:
                 self._places[found] = None
                 return
-            places[giving].scope.cancel()
+            places[giving].give_way()
             await _closed(places[giving])
 
     def _in_use(self, found: CallerLink) -> bool:
@@ -159,12 +178,18 @@ class CallerLinks:
         async with self._open(UNHEARD, call) as link:
             found.link = link
             found.ready.set()
-            while not link.ended.is_set():
-                found.taken = trio.Event()
-                with trio.move_on_after(self._idle_seconds) as idle:
-                    await either(link.ended, found.taken)
-                if idle.cancelled_caught and not self._in_use(found):
-                    break
+            uses, unused = found.uses, 0
+            while not link.ended.is_set() and unused < LOOKS:
+                if found.parted.is_set():
+                    with trio.move_on_after(PARTING_SECONDS):
+                        await link.ended.wait()
+                    unused = LOOKS
+                else:
+                    with trio.move_on_after(self._idle_seconds / LOOKS) as look:
+                        await either(link.ended, found.parted)
+                    unused += look.cancelled_caught
+                if uses != found.uses or self._in_use(found):
+                    uses, unused = found.uses, 0
             found.left = True
 
 

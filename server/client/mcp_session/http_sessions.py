@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FAREWELL_SECONDS: Final = 1.0
+PARTING_SECONDS: Final = 1.0  # what a client's session left under way is cancelled by then
 SESSION_ID_CHARACTERS: Final = 1024
 # Callers at once.
 SESSIONS: Final = 1000
@@ -157,6 +158,19 @@ class HttpSessions:
     def known(self, call: SessionRequest) -> HttpSession | None:
         """Return the caller's session, if one was begun."""
         return None if self.own.id is None else self._theirs.get(call.apart)
+
+    async def part(self, key: str) -> None:
+        """End the session of a caller whose client has ended its own; while something of it is under way, it gives way before all others."""
+        await trio.sleep(PARTING_SECONDS)
+        found = self._theirs.get(key)
+        if found is None:
+            return
+        if self._in_use(key, found):
+            found.used_at = float("-inf")
+            self._theirs.move_to_end(key, last=False)
+            return
+        del self._theirs[key]
+        await self._say_farewells([found])
 
     async def renew(self, lost: HttpSession, call: SessionRequest | None) -> bool:
         """Begin another in its place, one for all who noticed. Return whether it was the connection's own."""

@@ -115,6 +115,11 @@ class HttpLink(Link):
         self.ended.set()
         await self._sessions.end()
 
+    def part(self, apart: str) -> None:
+        """End the session of a caller whose client has ended its own."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self._sessions.part, apart)
+
     async def _renew_own(self, lost: HttpSession) -> None:
         if await self._sessions.renew(lost, None):
             self._tells.lists()

@@ -191,7 +191,7 @@ async def test_nobody_is_asked_where_it_cannot_be_told_whose_question_it_is() ->
         return text(str("error" in await turn.ask("elicitation/create", **FORM)))
 
     double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
-    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="all") as door:
         callers = [Caller(), Caller()]
         said: list[str] = []
 
@@ -212,7 +212,7 @@ async def test_roots_of_a_caller_are_no_business_of_a_server_that_all_share_unle
         return text(str((await turn.ask("roots/list")).get("error", {}).get("code")))
 
     double = Double(handlers={"look": look}, lists={"tools": [tool("look")]})
-    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="all") as door:
         assert words(await door.call("look", can=CAN_ALL)) == "-32601"
         (opening,) = double.of("initialize")
         assert "roots" not in opening["params"]["capabilities"]
@@ -393,7 +393,7 @@ async def test_a_log_message_is_the_callers_where_it_is_alone(somebody_else: dic
     double = Double(
         capabilities={"tools": {}, "logging": {}}, handlers={"log": log}, lists={"tools": [tool("log")]}
     )
-    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="all") as door:
         caller, other = Caller(), Caller()
         await door.call("log", caller, log_level="info")
         await door.call("log", other, log_level="info", **somebody_else)  # right behind the other's call

@@ -191,7 +191,7 @@ async def test_what_goes_wrong_there_ends_one_call_and_others_are_followed_on(
 async def test_that_the_upstream_is_lost_there_is_said_to_the_caller_here() -> None:
     async def ask(turn: Turn) -> Any:
         await turn.ask("elicitation/create", **FORM)
-        made.double.hang_up[0]()  # the connection of the node where the call waits
+        made.double.hang_up[2]()  # the connection of the caller, of the node where the call waits
 
     async with doors(ask=ask) as made:
         kept = await made.parked()

@@ -185,7 +185,7 @@ async def test_strangers_with_sessions_or_addresses_of_their_own_are_kept_apart(
 
 async def test_what_all_share_is_not_asked_what_it_has_for_each_who_lists_it() -> None:
     double = Memory()
-    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="all") as door:
         await door.call("show", subject="alice")
         before = len(double.of("resources/list"))
         assert await listed(door, "alice") == []
@@ -348,6 +348,18 @@ async def test_a_callers_session_that_the_upstream_has_lost_is_begun_anew_for_th
         assert lost not in double.ended
 
 
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_what_a_client_has_there_ends_with_its_own_session(wire: str) -> None:
+    async with apart(wire) as (double, door):
+        one, two = origin("one"), origin("two")
+        for each in (one, two):
+            await door.call("keep", origin=each, arguments={"word": each.apart})
+        door.backend.session_ended(one.apart)
+        await soon(lambda: double.ended if wire == "http" else len(door.backend._upstream.callers or ()) == 1)
+        assert words(await door.call("show", origin=two)) == "two"
+        assert words(await door.call("show", origin=one)) == "nothing"
+
+
 async def test_one_caller_too_many_takes_the_place_of_whoever_was_not_heard_of_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -426,7 +438,7 @@ class Opening:
 
     def links(self, nursery: trio.Nursery, **more: Any) -> CallerLinks:
         given: dict[str, Any] = {"most": 9, "name": "test", "log": Log().logger, "idle_seconds": 60, **more}
-        return CallerLinks(self.link, nursery, **given)
+        return CallerLinks(self.link, nursery, there=trio.lowlevel.checkpoint, **given)
 
 
 def asker(subject: str, session: str = "") -> AgentRequest:
@@ -448,6 +460,25 @@ async def test_a_connection_is_closed_when_its_caller_was_not_heard_of_for_a_whi
         cast("Any", bob).busy = False
         await trio.sleep(90)
         assert (len(links), len(opening.closed)) == (0, 2)
+
+
+async def test_a_connection_is_closed_when_its_clients_session_ends_and_nothing_of_it_is_under_way(
+    autojump_clock: Any,
+) -> None:
+    opening = Opening()
+    async with trio.open_nursery() as nursery:
+        links = opening.links(nursery)
+        ending, another = asker("alice", "one"), asker("alice", "two")
+        first, second = await links.of(ending), await links.of(another)
+        cast("Any", first).busy = True
+        links.part(ending.apart)
+        await trio.sleep(10)
+        assert opening.closed == []
+        cast("Any", first).busy = False
+        await trio.sleep(2)
+        assert opening.closed == [first]
+        assert await links.of(another) is second
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("why", ["idle", "ended", "somebody else"])

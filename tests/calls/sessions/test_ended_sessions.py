@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.calls.sessions.ended_sessions import EndedSessions
+from server.calls.sessions.ended_sessions import EndedSessions, topic_of
 from server.store.inline_store import InlineStore, open_inline_store
 from server.store.jobs import StoreUnavailable
 
@@ -60,6 +60,14 @@ async def test_what_could_not_be_written_is_not_remembered() -> None:
     with pytest.raises(StoreUnavailable):
         await ended.add("one", 5)
     assert "one" not in ended
+
+
+async def test_whoever_keeps_something_for_sessions_hears_of_their_end() -> None:
+    ended, heard = EndedSessions(), list[str]()
+    ended.listen(heard.append)
+    await ended.add("here", 1)
+    ended.know(topic_of("elsewhere"), 1)
+    assert heard == [topic_of("here"), topic_of("elsewhere")]
 
 
 async def test_without_a_store_it_is_remembered_here() -> None:
