@@ -1,4 +1,4 @@
-"""Resources: which ones this caller may know of, reading one, and watching it in a session. What a caller may not know of is not
+"""Resources: which ones this caller may know of, reading one, and watching it in a session. One that a caller may not know of is not
 found. Spec: server/resources (2026-07-28)."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from server.agents.base.backend import NO_ARGUMENTS, Following, NoSuchResource, ResourceRead
+from server.agents.base.backend import NO_ARGUMENTS, AgentRequest, Following, NoSuchResource, ResourceRead
 from server.agents.base.catalog import ResourceEntry, TemplateEntry
 from server.calls.agent_use import perform
 from server.calls.question_routes import resumable
@@ -24,6 +24,7 @@ from server.mcp.result_encoding import EmptyResult, InputRequiredResult, ReadRes
 LONGEST_ADDRESS: Final = 8192
 
 _ALLOWED: Final = Standing.ALLOWED
+NOBODY: Final = AgentRequest(subject="", call_id="")  # to whom no answer has named anything
 
 
 async def visible_resources(request: Request) -> Sequence[Resource]:
@@ -40,7 +41,7 @@ async def visible_resources(request: Request) -> Sequence[Resource]:
         ),
         *(
             entry.resource
-            for entry in await endpoint.catalog.resources_of(_question(request))
+            for entry in await endpoint.catalog.resources_of(asking(request))
             if entry.resource.uri not in hidden and _stands(request, entry) is not Standing.HIDDEN
         ),
         *own,
@@ -56,10 +57,13 @@ def visible_templates(request: Request) -> Sequence[ResourceTemplate]:
 
 
 def readable(request: Request, uri: str) -> bool:
-    """Whether the caller may read it, as far as can be said without reading it."""
+    """Return whether the caller may read it, as far as can be said without reading it."""
     if _own(request, uri) is not None:
         return True
-    found = _find(request.endpoint, uri)
+    try:
+        found = _find(request.endpoint, uri) or _find_unlisted(request.endpoint, uri, asking(request, uri))
+    except NoSuchResource:
+        return False
     return found is not None and _stands(request, found[0]) is _ALLOWED
 
 
@@ -78,14 +82,17 @@ async def subscribe(request: Request) -> EmptyResult:
         raise UnknownResource(uri)
     if request.session is not None:
         request.session.watch(uri)
-        follow(request.endpoint, uri)
+        follow(request.endpoint, uri, asking(request, uri))
         await request.session.shared()
     return EmptyResult()
 
 
-def follow(endpoint: Endpoint, uri: str) -> None:
-    """Whoever has it is told that somebody listens for its changes."""
-    found = _find(endpoint, uri)
+def follow(endpoint: Endpoint, uri: str, asked: AgentRequest = NOBODY) -> None:
+    """Tell whoever has it that somebody listens for its changes."""
+    try:
+        found = _find(endpoint, uri) or _find_unlisted(endpoint, uri, asked)
+    except NoSuchResource:
+        return
     if found is not None and isinstance(found[0].backend, Following):
         found[0].backend.follow(uri)
 
@@ -105,14 +112,21 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             return (await me.read(uri, request.principal),), "ok"
 
         return await perform(request, uri, MY_TERMS, _ALLOWED, tell, line)
-    found = _find(request.endpoint, uri) or await _find_personal(request, uri)
+    try:
+        found = (
+            _find(request.endpoint, uri)
+            or await _find_personal(request, uri)
+            or _find_unlisted(request.endpoint, uri, asking(request, uri))
+        )
+    except NoSuchResource as error:
+        raise UnknownResource(uri, str(error)) from error
     if found is None or (standing := _stands(request, found[0])) is Standing.HIDDEN:
         raise UnknownResource(uri)
     entry, arguments = found
     template = entry.template.uri_template if isinstance(entry, TemplateEntry) else None
 
     async def read(outlet: Outlet) -> tuple[Sequence[ResourceContents], str]:
-        question = _question(request, uri, template, arguments, resumed)
+        question = asking(request, uri, template, arguments, resumed)
         try:
             contents = await entry.backend.read(question, outlet)
         except NoSuchResource as error:
@@ -132,7 +146,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
 
 
 def _own(request: Request, uri: str) -> Me | None:
-    """What the server itself has under this address, for this caller."""
+    """Return what the server itself has under this address for this caller."""
     me = request.endpoint.me
     known = me is not None and me.has(uri) and is_somebody(request.principal)
     return me if known else None
@@ -150,13 +164,21 @@ async def _find_personal(request: Request, uri: str) -> tuple[ResourceEntry, Map
     """Find what exists for this caller alone."""
     if len(uri) > LONGEST_ADDRESS:
         return None
-    for entry in await request.endpoint.catalog.resources_of(_question(request)):
+    for entry in await request.endpoint.catalog.resources_of(asking(request)):
         if entry.resource.uri == uri:
             return entry, NO_ARGUMENTS
     return None
 
 
-def _question(
+def _find_unlisted(
+    endpoint: Endpoint, uri: str, asked: AgentRequest
+) -> tuple[ResourceEntry, Mapping[str, str]] | None:
+    """Find a resource that nobody lists. Raises `NoSuchResource`."""
+    entry = None if len(uri) > LONGEST_ADDRESS else endpoint.catalog.unlisted(uri, asked)
+    return None if entry is None else (entry, NO_ARGUMENTS)
+
+
+def asking(
     request: Request,
     uri: str = "",
     template: str | None = None,

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from server.calls.caller_outlet import KEEP_ALIVE_SECONDS
 from server.calls.caller_tasks import CallerTasks
 from server.calls.request import Request
-from server.calls.resource_methods import follow, readable
+from server.calls.resource_methods import asking, follow, readable
 from server.calls.sessions.subscriptions import (
     MAX_TOPIC_CHARACTERS,
     MAX_TOPICS,
@@ -134,7 +134,7 @@ def topics_of(request: Request, asked: ListenFilter, task_ids: Sequence[str] | N
         uris = [uri for uri in dict.fromkeys(asked.resource_subscriptions) if readable(request, uri)]
         topics.update(resource_topic(uri) for uri in uris)
         for uri in uris:
-            follow(request.endpoint, uri)
+            follow(request.endpoint, uri, asking(request, uri))
         honoured["resourceSubscriptions"] = uris
     if task_ids is not None:
         topics.update(task_topic(task_id) for task_id in task_ids)

@@ -7,10 +7,21 @@ from typing import Any
 import pytest
 import trio.testing
 
-from server.agents.base.backend import ToolCall
+from server.agents.base.backend import AgentRequest, Claim, ResourceRead, ToolCall
 from server.agents.base.catalog import Source
 from server.mcp.call_outlet import Outlet, Progress
-from server.mcp.messages import AudioContent, Icon, ResourceLink, TextContent, Tool, ToolAnnotations
+from server.mcp.messages import (
+    AudioContent,
+    Icon,
+    Prompt,
+    Resource,
+    ResourceContents,
+    ResourceLink,
+    ResourceTemplate,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms
 from tests.interaction.agents import ANYTHING, agent, says
@@ -246,6 +257,76 @@ async def test_a_watched_resource_is_told_of_until_it_is_watched_no_more(cell: C
         sessions.updated("test://one")
         sessions.publish("tools")
         assert (await next_aside())["method"] == "notifications/tools/list_changed"
+
+
+class Linking(Everything):
+    """A library with resources that it does not list, one of which another could have as well."""
+
+    def __init__(self) -> None:
+        super().__init__({"only": plain})
+        self.followed: list[str] = []
+
+    def claim(self, uri: str, asked: AgentRequest) -> Claim | None:
+        assert asked.subject
+        return "possible" if uri.startswith("link://") and uri != "link://hidden" else None
+
+    def follow(self, uri: str) -> None:
+        self.followed.append(uri)
+
+    async def read(self, read: ResourceRead, outlet: Outlet) -> list[ResourceContents]:
+        return [ResourceContents(uri=read.uri, text=f"of {read.uri}")]
+
+
+class Another(Linking):
+    """A library that lists nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work = {"other": plain}
+
+    def resources(self) -> list[Resource]:
+        return []
+
+    def resource_templates(self) -> list[ResourceTemplate]:
+        return []
+
+    def prompts(self) -> list[Prompt]:
+        return []
+
+
+@pytest.mark.requirement("resources.read")
+@pytest.mark.requirement("resources.missing")
+async def test_a_resource_that_is_not_listed_is_read_and_watched_where_an_agent_may_have_it(
+    cell: Cell,
+) -> None:
+    linking = Linking()
+    source = Source(name="linking", backend=linking, terms=CallTerms(scopes=frozenset({"mcp:tools"})))
+    async with client(cell, source) as one:
+        read = (await one.ask("resources/read", {"uri": "link://1"})).result
+        assert read["contents"] == [{"uri": "link://1", "text": "of link://1"}]
+        missing = await one.ask("resources/read", {"uri": "link://hidden"})
+        assert missing.code == (-32602 if one.modern else -32002)
+        if one.modern:
+            wanted = {"notifications": {"resourceSubscriptions": ["link://1", "link://hidden"]}}
+            async with one.begins("subscriptions/listen", wanted) as stream:
+                told = await stream.next()
+                assert told["params"]["notifications"] == {"resourceSubscriptions": ["link://1"]}
+        else:
+            assert (await one.ask("resources/subscribe", {"uri": "link://1"})).result == {}
+            assert (await one.ask("resources/subscribe", {"uri": "link://hidden"})).code == -32002
+        assert linking.followed == ["link://1"]
+
+    sources = [source, Source(name="other", backend=Another())]
+    async with client(cell, *sources) as one:
+        unclear = await one.ask("resources/read", {"uri": "link://1"})
+        assert unclear.error["message"].startswith("several servers")
+        assert unclear.error["data"] == {"uri": "link://1"}
+
+    def hidden(_: object, entry: Any) -> bool:
+        return getattr(entry, "resource", None) is None
+
+    async with client(cell, source, policy=hidden) as one:
+        assert (await one.ask("resources/read", {"uri": "link://1"})).error["message"] == "resource not found"
 
 
 @pytest.mark.requirement("tools.changed")

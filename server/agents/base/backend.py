@@ -388,6 +388,19 @@ class PersonalLibrary(LibraryBackend, Protocol):
         ...
 
 
+# How much speaks for asking a back-end for an address: an answer of it named that to this very caller, it lists others of the kind, or nothing.
+Claim: TypeAlias = Literal["given", "alike", "possible"]
+
+
+@runtime_checkable
+class Unlisted(Protocol):
+    """A back-end that may have resources which stand in no list, as those that its answers link to."""
+
+    def claim(self, uri: str, asked: AgentRequest) -> Claim | None:
+        """Return what speaks for asking it; None: it is not to be asked."""
+        ...
+
+
 @runtime_checkable
 class KeepsSessions(Protocol):
     """A back-end that keeps something for each caller, or for each session of a caller's client."""

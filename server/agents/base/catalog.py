@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 import trio
@@ -17,6 +17,7 @@ import trio
 from server.agents.base.backend import (
     AgentRequest,
     Backend,
+    Claim,
     CoercesArguments,
     DeclaresExtensions,
     DeclaresFeatures,
@@ -29,11 +30,13 @@ from server.agents.base.backend import (
     KeepsSessions,
     LibraryBackend,
     Neighbour,
+    NoSuchResource,
     PersonalLibrary,
     Pricing,
     Reachable,
     SkillLibrary,
     Trouble,
+    Unlisted,
     Watched,
     Withholding,
 )
@@ -313,6 +316,30 @@ class Catalog:
                 if free and _owner(self._sources, resource.uri) in (None, source):
                     found[resource.uri] = ResourceEntry(resource, library, terms)
         return tuple(found.values())
+
+    def unlisted(self, uri: str, asked: AgentRequest) -> ResourceEntry | None:
+        """Find whom to ask for a resource that nobody lists: who gave this caller its address, or else the only one who could have it. Raises
+        `NoSuchResource` where several could."""
+        owner = _owner(self._sources, uri)
+        claims: dict[Claim, list[Source]] = {"given": [], "alike": [], "possible": []}
+        for source in self._sources:
+            backend = source.backend
+            if (
+                isinstance(backend, Unlisted)
+                and _may_answer(backend, owner)
+                and (claim := backend.claim(uri, asked))
+            ):
+                claims[claim].append(source)
+        found = claims["given"][:1] or claims["alike"] or claims["possible"]
+        if not found:
+            return None
+        if len(found) > 1:
+            raise NoSuchResource(
+                "several servers behind this one could have it, and none is known here to have named it to you: call again what linked to it"
+            )
+        (source,) = found
+        terms = source.terms if source.library_terms is None else source.library_terms
+        return ResourceEntry(Resource(uri=uri, name=uri), cast("LibraryBackend", source.backend), terms)
 
     def template(self, uri_template: str) -> TemplateEntry | None:
         return self._lists.templates.get(uri_template)

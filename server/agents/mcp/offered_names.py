@@ -15,9 +15,11 @@ from msgspec import UNSET, UnsetType
 
 from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice, read_mark_up, tag_of
+from server.agents.mcp.given_addresses import scheme_of
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import UpstreamLists
 from server.agents.mcp.resource_addresses import UpstreamAddresses
+from server.mcp.app_pages import pages_in
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import ToolSchema
 from server.mcp.tool_names import MOST_LEGAL, LegalNames, legal
@@ -41,6 +43,8 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, str] = _NONE
     completes: frozenset[tuple[str, str]] = frozenset()
     features: frozenset[Feature] = frozenset()
+    schemes: frozenset[str] = frozenset()  # of the addresses that are listed, as they are there
+    pages: frozenset[str] = frozenset()  # that its tools name
     instructions: str = ""
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # what it asks for them, by their names here
 
@@ -106,6 +110,14 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             tasks={name: lists.tasks[theirs] for name, theirs in tool_names.items() if theirs in lists.tasks},
             completes=frozenset(completes),
             features=lists.features,
+            schemes=frozenset(
+                scheme_of(address)
+                for address in (
+                    *(each.uri for each in lists.resources),
+                    *(each.uri_template for each in lists.resource_templates),
+                )
+            ),
+            pages=frozenset(page for tool in tools.values() for page in pages_in(tool.meta)),
             input_schemas=schemas,
             instructions=lists.instructions,
             prices={

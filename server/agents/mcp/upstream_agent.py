@@ -15,6 +15,7 @@ from server.agents.base.backend import (
     AgentRequest,
     Announce,
     AnswerLost,
+    Claim,
     Completing,
     Feature,
     PriceAsked,
@@ -29,6 +30,7 @@ from server.agents.base.backend import (
 from server.agents.mcp import upstream_results
 from server.agents.mcp.asked_prices import UPSTREAM_PRICE, MarkUp, most_for, read_mark_up
 from server.agents.mcp.forwarded_meta import CarriedMeta
+from server.agents.mcp.given_addresses import GivenAddresses, leads_astray, named_in, scheme_of
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import OfferGuard
 from server.agents.mcp.offer_lists import read_resources
@@ -53,10 +55,19 @@ from server.lib.log.logger import Logger
 from server.lib.money.amounts import shown
 from server.lib.oauth_client import addresses
 from server.lib.rates.fair_turns import NoTurn, Turns
+from server.mcp.app_pages import is_page
 from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_outlet import NullOutlet, Outlet
 from server.mcp.call_questions import Question
-from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
+from server.mcp.messages import (
+    EmbeddedResource,
+    Prompt,
+    Resource,
+    ResourceContents,
+    ResourceLink,
+    ResourceTemplate,
+    Tool,
+)
 from server.mcp.request_headers import parameter_headers
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 from server.payments.buyer.outlays import GivenReceipt
@@ -86,7 +97,7 @@ MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `TellsStartupError`, `TellsWhenBusy`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `SecondNames`, `Following`, `Neighbour`, `KeepsSessions` and `PersonalLibrary`: it offers
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `TellsStartupError`, `TellsWhenBusy`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `SecondNames`, `Following`, `Unlisted`, `Neighbour`, `KeepsSessions` and `PersonalLibrary`: it offers
     nothing until its upstream is there."""
 
     def __init__(
@@ -132,6 +143,7 @@ class McpBackend:
         self._config = config
         self._guard = guard
         self._credential = credential
+        self._given = GivenAddresses()
         self._follow, self._followed = trio.open_memory_channel[str](FOLLOWED_WAITING)
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
@@ -171,6 +183,8 @@ class McpBackend:
             self._upstream.remember_followed(uri)
         ours, theirs = self._config, other._config
         same = (ours.url, ours.command, ours.tcp) == (theirs.url, theirs.command, theirs.tcp)
+        if same:
+            self._given = other._given
         self._excused = same and other._upstream.trouble is not None
 
     @property
@@ -262,6 +276,19 @@ class McpBackend:
         with suppress(trio.WouldBlock):  # then it is followed with the next connection
             self._follow.send_nowait(uri)
 
+    def claim(self, uri: str, asked: AgentRequest) -> Claim | None:
+        lists, theirs = self._upstream.lists, self._addresses.theirs(uri)
+        accepted = lists.tools or lists.prompts or lists.resources or lists.resource_templates
+        if "resources" not in lists.features or not accepted or self._upstream.withheld.has(theirs):
+            return None
+        if leads_astray(uri):
+            return None
+        if is_page(uri) and uri not in lists.pages:
+            return None  # a page is drawn beside a tool that was accepted with it, or not at all
+        if theirs != uri or self._given.has(asked, uri):
+            return "given"
+        return "alike" if scheme_of(uri) in lists.schemes else "possible"
+
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         try:
             return await self._call(call, outlet)
@@ -302,7 +329,12 @@ class McpBackend:
                         caller=call.caller,
                     )
                 )
-            return self._addresses.tool_result(upstream_results.tool_result(raw))
+            result = self._addresses.tool_result(upstream_results.tool_result(raw))
+            for block in result.content:
+                if isinstance(block, ResourceLink | EmbeddedResource):
+                    self._given.note(call, named_in(result.content))
+                    break
+            return result
         except ServerFailure as failure:
             raise self._told(failure) from failure
         except ServerRefusal as refusal:
@@ -364,7 +396,9 @@ class McpBackend:
             headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
             params = self._with_meta({"uri": theirs}, read)
             raw = await self._use(link, "resources/read", params, read, outlet, headers)
-            return self._addresses.contents(upstream_results.contents(raw), read.uri)
+            contents = self._addresses.contents(upstream_results.contents(raw), read.uri)
+            self._given.note(read, [each.uri for each in contents])
+            return contents
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         outlet = SourcedOutlet(outlet, self._source)
@@ -375,7 +409,9 @@ class McpBackend:
         async with self._turn(get, "prompt") as link:
             headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
             raw = await self._use(link, "prompts/get", params, get, outlet, headers)
-            return self._addresses.prompt_result(upstream_results.prompt_result(raw))
+            result = self._addresses.prompt_result(upstream_results.prompt_result(raw))
+            self._given.note(get, named_in([each.content for each in result.messages]))
+            return result
 
     async def complete(self, asked: Completing) -> CompletionResult:
         if asked.ref == "prompt":

@@ -17,6 +17,7 @@ import trio
 
 from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.base.child_process import start_child
+from server.agents.mcp.given_addresses import Withheld
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import OfferGuard, UpstreamLists
 from server.agents.mcp.offer_lists import read_lists
@@ -108,6 +109,7 @@ class Upstream:
         self._callers: CallerLinks | None = None
         self._engaged: dict[str, int] = {}  # callers with tasks there, and how many
         self._offered: UpstreamLists | None = None  # as it was last said
+        self.withheld = Withheld(UpstreamLists(), UpstreamLists())
         self._changed: Callable[[], None] = nothing
         self._updated: Callable[[str], None] = nothing_of
         guard.watch(self._judge_again)
@@ -301,7 +303,9 @@ class Upstream:
 
     def _take(self, offered: UpstreamLists) -> None:
         # Nobody need look at what is not offered anyway.
-        lists = NamedLists.of(self._guard.allowed(chosen(offered, self._config)), self._config)
+        allowed = self._guard.allowed(chosen(offered, self._config))
+        self.withheld = Withheld(offered, allowed)
+        lists = NamedLists.of(allowed, self._config)
         if lists == self.lists:
             return
         self.lists = lists

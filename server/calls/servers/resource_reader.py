@@ -1,5 +1,5 @@
-"""`read_resource`: a tool that lists and reads resources, for clients that know tools alone. Whoever may not read a resource by
-`resources/read` does not get it here either, and does not learn of it.
+"""`read_resource`: a tool that lists and reads resources, for clients that know tools alone. A resource that somebody may not read by
+`resources/read` is not had here either, nor told of.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ResourceReader:
         return (self._tool,)
 
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        """Raises `InsufficientScope`, and what its agent raises."""
+        """Read a resource, or list those that there are. Raises `InsufficientScope`, and what its agent raises."""
         uri = call.arguments.get("uri")
         if uri is None:
             return ToolResult(content=self._list(cast("Principal", call.caller)))
@@ -82,7 +82,7 @@ class ResourceReader:
         return ToolResult(content=tuple(_as_content(each) for each in contents))
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def _list(self, caller: Principal) -> Sequence[Content]:
         endpoint = self._endpoint()
@@ -122,6 +122,8 @@ class ResourceReader:
         arguments = NO_ARGUMENTS
         if entry is None and (fitting := endpoint.catalog.fitting(uri)) is not None:
             entry, arguments = fitting
+        if entry is None and len(uri) <= LONGEST_ADDRESS:
+            entry = endpoint.catalog.unlisted(uri, call)
         standing = Standing.HIDDEN if entry is None else endpoint.rights.standing(caller, entry)
         if entry is None or standing is Standing.HIDDEN:
             raise NoSuchResource("")
@@ -140,7 +142,7 @@ _OF_EVERY_CALL: Final = AgentRequest.__struct_fields__
 
 
 def reader(name: str, endpoint: Callable[[], Endpoint]) -> Source:
-    """`name`: the tool's, if it is to have another than it has by itself."""
+    """Make the tool. `name`: its own, if it is to have another than it has by itself."""
     return Source(name="read_resource", backend=ResourceReader(name or NAME, endpoint), terms=CallTerms())
 
 
@@ -150,7 +152,7 @@ def _line(uri: str, title: object, description: object) -> str:
 
 
 def _as_content(contents: ResourceContents) -> Content:
-    """As a client shows it that knows of no resources: words as words, pictures as pictures."""
+    """Return contents as a client shows them that knows of no resources: words as words, pictures as pictures."""
     if contents.text is not UNSET:
         return TextContent(text=contents.text)
     kind = "" if contents.mime_type is UNSET else contents.mime_type
