@@ -320,7 +320,7 @@ async def _run_priced(
 async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) -> tuple[ToolResult, str]:
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     arguments = params.arguments or NO_ARGUMENTS
-    if (tool.schema.mirrored or tool.schema.problems(arguments)) and (
+    if (tool.schema.mirrored or (not tool.terms.unchecked and tool.schema.problems(arguments))) and (
         misfit := _misfit(request, tool, arguments)
     ):
         return misfit, "invalid"
@@ -390,8 +390,7 @@ def _misfit(
     schema = tool.schema
     if schema.mirrored and request.headers is not None and request.revision.modern and not request.rewritten:
         schema.check_headers(arguments, request.headers)
-    problems = schema.problems(arguments)
-    if not problems:
+    if tool.terms.unchecked or not (problems := schema.problems(arguments)):
         return None
     text = _listed(problems)
     if as_error or request.endpoint.refuses_invalid:

@@ -221,8 +221,8 @@ class AnswerNotHeard(AgentAway):
     @property
     def advice(self) -> str:
         return (
-            f"This call may have been made: {self}, and no answer came. Unless making it twice does no harm, look"
-            " first what it has done; then call it again."
+            f"This call may have been made: {self}. Unless making it twice does no harm, look first what it has done;"
+            " then call it again."
         )
 
 

@@ -28,6 +28,9 @@ class CallTerms(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_seconds: int = 0
     idempotent: bool = False  # and making the same call twice comes to the same
     coerces: bool = False  # of a tool: an argument that says what is wanted as a text is taken for it
+    unchecked: bool = (
+        False  # of a tool: its agent checks the arguments itself, and nothing here depends on them
+    )
 
 
 DEFAULT_TERMS: Final = CallTerms()

@@ -284,6 +284,14 @@ class CoercesArguments(Protocol):
     def coerces(self, tool: str) -> bool: ...
 
 
+@runtime_checkable
+class ChecksArguments(Protocol):
+    """A back-end whose agent checks the arguments of calls by a schema of its own, and says in its own words what is wrong."""
+
+    @property
+    def checks_arguments(self) -> bool: ...
+
+
 Millis: TypeAlias = int  # of Unix time
 
 

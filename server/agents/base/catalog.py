@@ -17,6 +17,7 @@ import trio
 from server.agents.base.backend import (
     AgentRequest,
     Backend,
+    ChecksArguments,
     Claim,
     CoercesArguments,
     DeclaresExtensions,
@@ -524,6 +525,12 @@ def _lists(
                 continue
             seen = _priceless(tool) if prices is None or price is None else prices.shown(tool, price)
             answers = stand_ins.get(tool.name, backend)
+            if bound.unchecked and (
+                price is not None
+                or answers is not backend
+                or (watched is not None and watched.reads_arguments)
+            ):
+                bound = msgspec.structs.replace(bound, unchecked=False)
             add(tools, "tool", tool.name, source, partial(_entry, tool, seen, answers, bound, price, watched))
         if not isinstance(backend, LibraryBackend):
             continue
@@ -644,6 +651,8 @@ def _terms_of(tool: Tool, source: Source) -> CallTerms:
         terms = msgspec.structs.replace(terms, deadline_seconds=seconds)
     if isinstance(source.backend, CoercesArguments) and source.backend.coerces(tool.name):
         terms = msgspec.structs.replace(terms, coerces=True)
+    if isinstance(source.backend, ChecksArguments) and source.backend.checks_arguments:
+        terms = msgspec.structs.replace(terms, unchecked=True)
     return terms
 
 

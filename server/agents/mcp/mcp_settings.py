@@ -100,6 +100,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     deadline_seconds: Annotated[float, Meta(ge=1, le=86_400, description="seconds from 1 to 86400")] = 300.0
     start_seconds: Annotated[float, Meta(ge=1, le=600, description="seconds from 1 to 600")] = 30.0
     calls_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 256
+    arguments: Annotated[Literal["upstream", "here"], Meta(description='"upstream" or "here"')] = "upstream"
     message_kib: Annotated[int, Meta(ge=64, le=262_144, description="KiB from 64 to 262144")] = 16_384
     meta: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...],

@@ -195,6 +195,10 @@ class McpBackend:
         return self._guard.withheld(lambda theirs: is_called(tool, theirs, self._config))
 
     @property
+    def checks_arguments(self) -> bool:
+        return self._config.arguments == "upstream"
+
+    @property
     def revision(self) -> str:
         """The revision of MCP that is spoken with it; empty while there is no connection."""
         link = self._upstream.link_nowait()

@@ -67,6 +67,7 @@ class PolicyRule:
         self.tools: Final = config.tools
         self.name: Final = config.name or f"rule {place}"
         self._condition = condition_of(config)
+        self.reads_arguments: Final = bool(config.when)  # UNSET is as good as nothing
         # Beside it, a rule that allows so many calls alone knows of which calls it is in doubt.
         self._perhaps = (
             _condition(config, "fits") if config.decision == "allow" and config.max_calls else None
@@ -88,7 +89,7 @@ class PolicyRule:
         return names(self.tools, tool)
 
     def fits(self, facts: PolicyFacts) -> bool:
-        """Raises `Undecidable`, `InDoubt`."""
+        """Return whether it speaks of this call. Raises `Undecidable`, `InDoubt`."""
         if self._kinds and facts.kind not in self._kinds:
             return False
         everything = facts.kind == PrincipalKind.LOCAL.value  # who holds the pipes lacks no scope
@@ -107,7 +108,7 @@ class PolicyRule:
         return False
 
     def names_claim(self, facts: PolicyFacts) -> bool:
-        """Whether it names a program that only says that it is called so, and so does not speak of it."""
+        """Return whether it names a program that only says that it is called so, and so does not speak of it."""
         return (
             bool(self._programs)
             and _is_one_of((facts.claims_to_be,), self._programs)
@@ -132,7 +133,7 @@ def _condition(config: RuleConfig, doubt: Doubt) -> Condition:
 
 
 def decide(rules: Sequence[PolicyRule], facts: PolicyFacts) -> PolicyDecision:
-    """`rules` are those that speak of the tool."""
+    """Return what is to be done. `rules` are those that speak of the tool."""
     for rule in rules:
         try:
             if rule.fits(facts):

@@ -1,4 +1,4 @@
-"""What stands in front of the tools of one server, made of its settings: for each tool what concerns it, and nothing where nothing does."""
+"""The rules and hooks in front of the tools of one server, made of its settings: for each tool those that concern it, and nothing where none does."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NOTHING: Final = RedactConfig()
 
 
 class ServerPolicy:
-    """Raises `ValueError` for a hook that is not there, and `BadCondition` and `BadPattern`, which the settings have been asked about
-    before."""
+    """The policy of one server."""
 
     def __init__(self, settings: ServerConfig, desk: PolicyLog, runners: Sequence[HookRunner] = ()) -> None:
-        """`runners` run what the settings have of hooks, in the order of `programs_of`."""
+        """Make it of the settings. `runners` run what these have of hooks, in the order of `programs_of`. Raises `ValueError` for a hook that is
+        not there, and `BadCondition` and `BadPattern`, which the settings have been asked about before."""
         self.server: Final = settings.name
         self.mode: Final[PolicyMode] = settings.policy_mode
         self.desk: Final = desk
@@ -53,7 +53,7 @@ class ServerPolicy:
                 self._shown_by.setdefault(tool.confirm.preview, []).append(name)
 
     def of(self, tool: Tool) -> ToolPolicy | None:
-        """None: a call of it takes the short way. Raises `BadTerms`."""
+        """Return what concerns a tool; None: a call of it takes the short way. Raises `BadTerms`."""
         name = tool.name
         settings = self._settings.tools.get(name)
         rules = tuple(rule for rule in self.rules if rule.speaks_of(name))
@@ -71,22 +71,22 @@ class ServerPolicy:
         return found if found.does_anything else None
 
     def shown(self, tool: Tool, policy: ToolPolicy) -> Tool:
-        """As callers see it."""
+        """Return the tool as callers see it."""
         return tool if policy.confirmed is None else policy.confirmed.shown(tool)
 
     def minutes(self, tool: str) -> int:
-        """How long what is shown of a tool is good."""
+        """Return how long what is shown of a tool is good."""
         confirm = self._settings.tools[tool].confirm
         assert confirm is not None
         return confirm.minutes
 
     def budget_of(self, rule: str, caller: str, session: str) -> str:
-        """Of a meter. What callers are known by may be long."""
+        """Return the name of a meter. The names of callers may be long."""
         who = hashlib.sha256("\0".join((rule, caller, session)).encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
         return f"policy:{self.server} {who}"
 
     def unknown(self, tools: Collection[str]) -> list[str]:
-        """What its settings name that is none of these: a word that was misspelt would stand in front of nothing."""
+        """List what its settings name that is none of these: a word that was misspelt would stand in front of nothing."""
         found = [
             f"{self.server}: {key}.tools names {glob}, which is no tool that an agent offers"
             for key, globs in (
@@ -111,7 +111,7 @@ class ServerPolicy:
 
 
 class ToolPolicy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """Of one tool."""
+    """The policy of one tool."""
 
     whole: ServerPolicy
     tool: str
@@ -121,6 +121,12 @@ class ToolPolicy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     redactor: Redactor | None = None
     confirmed: ConfirmedTool | None = None
     shows: tuple[str, ...] = ()  # tools whose calls its answer is a preview of
+
+    @property
+    def reads_arguments(self) -> bool:
+        """True if anything in front of the tool depends on what the arguments are, and so on their types."""
+        parts = (self.before, self.after, self.confirmed, self.shows)
+        return any(parts) or any(rule.reads_arguments for rule in self.rules)
 
     @property
     def does_anything(self) -> bool:

@@ -168,7 +168,10 @@ class Link(ABC):
             )
         else:
             told = handshake_params(running.params, token)
-        message = request_message(number, running.method, told)
+        try:
+            message = request_message(number, running.method, told)
+        except RecursionError:
+            raise BackendError("this is nested more deeply than can be passed on") from None
         if len(message) > MESSAGE_BYTES:
             raise BackendError("this is more than can be passed on at once")
         return message
