@@ -46,22 +46,37 @@ CACHE_SCOPE: Final = "private"
 
 
 class ServerIdentity:
-    """The identity of this server, encoded once for as long as it stays the same. `further`: what somebody behind us says today."""
+    """The identity of this server, encoded once for as long as it stays the same. `info` is its owner's, for pages and documents of ours;
+    `shown` what clients are told, which may be the words of somebody behind us; `brief` the same without pictures, for every result."""
 
-    __slots__ = ("_further", "_instructions", "info", "meta")
+    __slots__ = ("_further", "_instructions", "_introduce", "brief", "info", "meta", "shown")
 
     def __init__(
-        self, info: Implementation, *, instructions: str | None = None, further: Callable[[], str] = str
+        self,
+        info: Implementation,
+        *,
+        instructions: str | None = None,
+        further: Callable[[], str] = str,
+        introduce: Callable[[], Implementation] | None = None,
     ) -> None:
+        """Keep the parts. `further` and `introduce` return what somebody behind us says today: instructions, and who we are with that."""
         self.info = info
         self._instructions = instructions
         self._further = further
-        self.meta = Raw(_encode({SERVER_INFO: info}))
+        self._introduce = introduce
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask again who we are."""
+        self.shown = self.info if self._introduce is None else self._introduce()
+        self.brief = msgspec.structs.replace(self.shown, icons=UNSET)
+        self.meta = Raw(_encode({SERVER_INFO: self.brief}))
 
     def take(self, newer: ServerIdentity) -> None:
         """Take another identity from now on."""
-        self.info, self.meta = newer.info, newer.meta
+        self.info, self._introduce = newer.info, newer._introduce
         self._instructions, self._further = newer._instructions, newer._further
+        self.refresh()
 
     @property
     def instructions(self) -> str | None:
@@ -221,7 +236,7 @@ def encode_result(request_id: RequestId, result: Result, revision: Revision, ser
         return _encode(_Response(request_id, _shape(result, revision, server)))
     if not revision.modern:
         return _encode(_Response(request_id, _older_tool_result(result, revision)))
-    meta = server.meta if result.meta is None else {**result.meta, SERVER_INFO: server.info}
+    meta = server.meta if result.meta is None else {**result.meta, SERVER_INFO: server.brief}
     return _encode(
         _Response(
             request_id,
@@ -294,7 +309,7 @@ def _shape(result: Result, revision: Revision, server: ServerIdentity) -> dict[s
             shaped: dict[str, Any] = {
                 "protocolVersion": revision.version,
                 "capabilities": _capabilities(offers, revision),
-                "serverInfo": _info(server.info, revision),
+                "serverInfo": _info(server.shown, revision),
             }
             if server.instructions is not None and offers.instructions:
                 shaped["instructions"] = server.instructions
@@ -334,7 +349,8 @@ def _shape(result: Result, revision: Revision, server: ServerIdentity) -> dict[s
         shaped["ttlMs"] = 0 if isinstance(result, ReadResourceResult) else LIST_TTL_MS
         shaped["cacheScope"] = CACHE_SCOPE
     shaped["resultType"] = _result_type(result)
-    shaped["_meta"] = {**shaped.get("_meta", {}), SERVER_INFO: server.info}
+    info = server.shown if isinstance(result, DiscoverResult) else server.brief
+    shaped["_meta"] = {**shaped.get("_meta", {}), SERVER_INFO: info}
     return shaped
 
 

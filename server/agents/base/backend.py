@@ -17,6 +17,7 @@ from server.mcp.call_outlet import LogLevel, Outlet
 from server.mcp.caller_view import CallerIdentity
 from server.mcp.carried_extensions import is_extension
 from server.mcp.messages import (
+    Implementation,
     Prompt,
     Resource,
     ResourceContents,
@@ -463,10 +464,10 @@ class Instructing(Protocol):
 
 @runtime_checkable
 class TellsServerInfo(Protocol):
-    """A back-end that clients know by a name of its own: where it is all that a server has, they are told that one."""
+    """A back-end that says who it is: where it is all that a server has, clients are told that."""
 
-    def introduction(self) -> tuple[str, str]:
-        """Name and version; ours for what is empty."""
+    def introduction(self) -> Implementation | None:
+        """Return what it says of itself now, with ours for what is empty; None: nothing."""
         ...
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice
-from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
+from server.mcp.messages import Implementation, Prompt, Resource, ResourceTemplate, Tool
 
 
 class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +26,7 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
     )  # its tools whose calls can be tasks: "optional" or "required"
     features: frozenset[Feature] = frozenset()  # as it declares them
     instructions: str = ""  # how it is meant to be used
+    introduction: Implementation | None = None  # who it says that it is
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # of its tools, where it says them
     left_out: Sequence[str] = ()  # what it has and cannot be offered, and why
 

@@ -16,6 +16,7 @@ from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.mcp.offer_guard import UpstreamLists
+from server.agents.mcp.upstream_introduction import checked_icons, introduction_of
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.list_pages import ListTooLong, list_pages
 from server.client.mcp_session.session_link import Link
@@ -156,6 +157,7 @@ async def read_lists(link: Link, *, entries: int, name: str, log: Logger) -> Ups
         prompts=reader.checked("prompt", prompts, _decode_prompt, "name", _prompt),
         features=frozenset(feature for feature, path in FEATURES.items() if agreed.has(*path)),
         instructions=agreed.instructions,
+        introduction=introduction_of(agreed.info),
         prices=prices,
         left_out=reader.left_out,
     )
@@ -181,6 +183,7 @@ def _tool(tool: Tool) -> Tool:
     clean = msgspec.structs.replace(
         tool,
         description=_description(tool.description),
+        icons=checked_icons(tool.icons),
         input_schema=schema,
         execution=UNSET,
         meta=passed_on(tool.meta) or UNSET,
@@ -207,6 +210,7 @@ def _resource(resource: Resource) -> Resource:
     return msgspec.structs.replace(
         resource,
         description=_description(resource.description),
+        icons=checked_icons(resource.icons),
         meta=passed_on(resource.meta) or UNSET,
     )
 
@@ -220,6 +224,7 @@ def _template(template: ResourceTemplate) -> ResourceTemplate:
     return msgspec.structs.replace(
         template,
         description=_description(template.description),
+        icons=checked_icons(template.icons),
         meta=passed_on(template.meta) or UNSET,
     )
 
@@ -227,7 +232,10 @@ def _template(template: ResourceTemplate) -> ResourceTemplate:
 def _prompt(prompt: Prompt) -> Prompt:
     _check_name(prompt.name)
     return msgspec.structs.replace(
-        prompt, description=_description(prompt.description), meta=passed_on(prompt.meta) or UNSET
+        prompt,
+        description=_description(prompt.description),
+        icons=checked_icons(prompt.icons),
+        meta=passed_on(prompt.meta) or UNSET,
     )
 
 

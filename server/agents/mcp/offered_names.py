@@ -20,7 +20,7 @@ from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import UpstreamLists
 from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.mcp.app_pages import pages_in
-from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
+from server.mcp.messages import Implementation, Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import ToolSchema
 from server.mcp.tool_names import MOST_LEGAL, LegalNames, legal
 
@@ -46,6 +46,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     schemes: frozenset[str] = frozenset()  # of the addresses that are listed, as they are there
     pages: frozenset[str] = frozenset()  # that its tools name
     instructions: str = ""
+    introduction: Implementation | None = None
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # what it asks for them, by their names here
 
     @classmethod
@@ -120,6 +121,8 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             pages=frozenset(page for tool in tools.values() for page in pages_in(tool.meta)),
             input_schemas=schemas,
             instructions=lists.instructions,
+            # Nobody has accepted anything of it where it has nothing to offer.
+            introduction=lists.introduction if tools or prompts or templates or lists.resources else None,
             prices={
                 name: lists.prices[theirs] for name, theirs in tool_names.items() if theirs in lists.prices
             },

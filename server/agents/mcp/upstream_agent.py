@@ -61,6 +61,7 @@ from server.mcp.call_outlet import NullOutlet, Outlet
 from server.mcp.call_questions import Question
 from server.mcp.messages import (
     EmbeddedResource,
+    Implementation,
     Prompt,
     Resource,
     ResourceContents,
@@ -212,6 +213,9 @@ class McpBackend:
 
     def try_again(self) -> None:
         self._upstream.try_again()
+
+    def introduction(self) -> Implementation | None:
+        return self._upstream.lists.introduction
 
     def instructions(self) -> str:
         return self._upstream.lists.instructions

@@ -33,6 +33,7 @@ from server.agents.mock.scenario_play import MockedTool, unplayable
 from server.agents.python.offer import LONGEST_SECONDS
 from server.mcp.call_outlet import Outlet
 from server.mcp.messages import (
+    Implementation,
     Prompt,
     PromptArgument,
     PromptMessage,
@@ -69,11 +70,11 @@ class MockBackend:
         self._resources = {resource.uri: resource for resource in document.resources}
         self._templates = {template.uri_template: template for template in document.resource_templates}
         self._prompts = {prompt.name: prompt for prompt in document.prompts}
-        self._introduction = (document.name, document.version)
+        self._introduction = Implementation(name=document.name, version=document.version)
         scenarios = (scenario for tool in tools for scenario in tool.scenarios)
         self.features: Final[frozenset[Feature]] = LOGS if any(map(_logs, scenarios)) else frozenset()
 
-    def introduction(self) -> tuple[str, str]:
+    def introduction(self) -> Implementation:
         return self._introduction
 
     def tools(self) -> Sequence[Tool]:

@@ -35,6 +35,7 @@ from server.lib.shortened import short_name
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
 from server.mcp.messages import (
+    Implementation,
     Prompt,
     PromptArgument,
     PromptMessage,
@@ -100,8 +101,9 @@ class SkillsBackend:
     def opened(self) -> OpenedSkills:
         return self._opened
 
-    def introduction(self) -> tuple[str, str]:
-        return INTRODUCED.format(name=self._opened.book.name), INTRODUCED_VERSION
+    def introduction(self) -> Implementation:
+        name = INTRODUCED.format(name=self._opened.book.name)
+        return Implementation(name=name, version=INTRODUCED_VERSION)
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         """Look whether the document changes."""

@@ -135,6 +135,7 @@ class Endpoint:
         except CatalogError as error:
             self.log.warning("agent.not_refreshed", server=self.name, reason=str(error)[:2000])
             return
+        self.identity.refresh()
         self.warn_of_left_out()
         self.warn_of_names(before)
         self._tell(changed)

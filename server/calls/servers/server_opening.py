@@ -17,7 +17,7 @@ import trio
 
 from auth.values.identity_model import Millis
 from server import __version__
-from server.agents.base.backend import Announce, Instructing, TellsServerInfo, TellsStartupError
+from server.agents.base.backend import Announce, Foreign, Instructing, TellsServerInfo, TellsStartupError
 from server.agents.base.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.calls.rights.standing import Rights, rights_of
 from server.calls.rights.tiers import ServerRules
@@ -98,7 +98,7 @@ LetGoOf: TypeAlias = Callable[[Mapping[str, Endpoint], TaskOrder], Awaitable[Non
 
 
 class Offering(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server offers under these settings, and to whom."""
+    """The offer of one server under these settings, and to whom it is made."""
 
     settings: ServerConfig
     lineup: Lineup
@@ -108,7 +108,7 @@ class Offering(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
-    """Every configured server by its name, and what they share. Whoever opened them runs `tasks`."""
+    """Every configured server by its name, and what they share. The caller of `open_servers` runs `tasks`."""
 
     endpoints: Mapping[str, Endpoint]
     sessions: Mapping[str, Sessions]
@@ -126,7 +126,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     async def prepare(
         self, changed: Iterable[ServerConfig], renewed: Callable[[msgspec.Struct], bool]
     ) -> Sequence[Offering]:
-        """What these servers would offer with other settings, running already beside what they offer now. Raises what
+        """Return what these servers would offer with other settings, running already beside what they offer now. Raises what
         `open_offering` raises, and then nothing has happened."""
         changed = tuple(changed)
         offerings: list[Offering] = []
@@ -156,7 +156,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
         return offerings
 
     def take(self, offerings: Iterable[Offering]) -> None:
-        """All of it at once: nobody sees one server of the new settings and another of the old ones."""
+        """Take all of it at once: nobody sees one server of the new settings and another of the old ones."""
         for offering in offerings:
             name = offering.settings.name
             self.settings[name] = offering.settings
@@ -166,13 +166,13 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
         self.trust.take([source.backend for agents in self.agents.values() for source in agents.sources])
 
     def begin_draining(self) -> None:
-        """What waits for something that cannot come any more is told so."""
+        """Tell whoever waits for something that cannot come any more."""
         self.tasks.begin_draining()
         for sessions in self.sessions.values():
             sessions.begin_draining()
 
     def cut_off(self) -> None:
-        """The drain is over: what still runs in sessions ends, and each caller is told so. What runs in none is the connections'."""
+        """End what still runs in sessions once the drain is over, and tell each caller so. Calls without a session are the connections'."""
         for sessions in self.sessions.values():
             sessions.cut_off()
 
@@ -215,7 +215,7 @@ async def open_servers(
     boot_id: str = "",
     letters: NodeMessages | None = None,
 ) -> OpenServers:
-    """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
+    """Open all servers. Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `kept_paths` are what programs may not open, and may grow; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
     for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there; `clients`:
     how many may be connected at once, where more are than usual; `boot_id` is this process among others, to
@@ -419,7 +419,7 @@ def _desk_place(
 
 
 def _take_bounds(served: ServerLimits | None, newer: ServerLimits | None) -> None:
-    """Those of tools. Who comes in how often is counted on as it was."""
+    """Take the bounds of tools. Who comes in how often is counted on as it was."""
     if served is None or newer is None:
         return
     if served.bounds is not None and newer.bounds is not None:
@@ -428,7 +428,7 @@ def _take_bounds(served: ServerLimits | None, newer: ServerLimits | None) -> Non
 
 
 def _refuse_absent(lineup: Lineup) -> None:
-    """Of what is new, what should be there and is not: what serves now is better. Raises `BackendError`."""
+    """Refuse a new agent that should be there and is not: what serves now is better. Raises `BackendError`."""
     for agent in lineup.fresh:
         backend = agent.source.backend
         if isinstance(backend, TellsStartupError) and (why := backend.absent()) is not None:
@@ -460,7 +460,7 @@ async def open_endpoint(
     parked: Callable[[], RemoteSuspended] | None = None,
     conversations: Callable[[], SharedMemory] | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
-    """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
+    """Open one server. Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
 
     def tell(what: Callable[[Endpoint], None]) -> None:
@@ -575,7 +575,7 @@ def offering_of(
     policies: PolicyMaker | None,
     before: Catalog | None = None,
 ) -> Offering:
-    """What these agents, which run, come to together. Raises `CatalogError` and `ValueError`."""
+    """Return what these agents, which run, come to together. Raises `CatalogError` and `ValueError`."""
     offered, hooks = lineup.sources[: len(settings.agents)], lineup.sources[len(settings.agents) :]
     rules = ServerRules(
         tools=settings.tools,
@@ -599,6 +599,7 @@ def offering_of(
             _implementation(settings, offered),
             instructions=settings.instructions or None,
             further=_further(offered),
+            introduce=partial(_implementation, settings, offered, others=True),
         ),
         catalog=catalog,
         rights=rights_of(
@@ -609,7 +610,7 @@ def offering_of(
 
 
 def _own_tools(settings: ServerConfig, endpoint: Callable[[], Endpoint]) -> Iterable[Source]:
-    """What the server itself offers, last: a name that an agent has is the agent's, and a clash is one of the settings."""
+    """Yield what the server itself offers, last: a name that an agent has is the agent's, and a clash is one of the settings."""
     if settings.getting_started:
         from server.calls.servers.getting_started import guide
 
@@ -625,7 +626,7 @@ def _own_tools(settings: ServerConfig, endpoint: Callable[[], Endpoint]) -> Iter
 
 
 def prices_of(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:
-    """None where nothing can cost anything: then nothing of the till is loaded."""
+    """Return what tools cost; None where nothing can cost anything: then nothing of the till is loaded."""
     priced = any(tool.price is not None or tool.price_for for tool in settings.tools.values())
     if payments is None and settings.price is None and not priced:
         return None
@@ -635,7 +636,7 @@ def prices_of(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPr
 
 
 def _with_prices(catalog: Catalog, sources: Sequence[Source]) -> list[str]:
-    """Tools that are free although their authors say what they cost."""
+    """List the tools that are free although their authors say what they cost."""
     return [
         tool.name
         for source in sources
@@ -648,7 +649,7 @@ def _with_prices(catalog: Catalog, sources: Sequence[Source]) -> list[str]:
 
 
 def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
-    """Raises `CatalogError` for selections that name what there is not: a word that was misspelt would select otherwise."""
+    """Refuse selections that name what there is not: a word that was misspelt would select otherwise. Raises `CatalogError`."""
     written = {"default_tools": settings.default_tools}
     written |= {f"tokens: {token.name}": token.tools for token in settings.tokens}
     problems = [
@@ -671,23 +672,28 @@ def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
 
 
 def _further(sources: Sequence[Source]) -> Callable[[], str]:
-    """The instructions of the one agent that has such. Of several nobody could tell whose tools are meant."""
+    """Return the instructions of the one agent that has such. With several, nobody could tell whose tools are meant."""
     found = [source.backend for source in sources if isinstance(source.backend, Instructing)]
     return found[0].instructions if len(found) == 1 else str
 
 
-def _implementation(settings: ServerConfig, sources: Sequence[Source]) -> Implementation:
+def _implementation(
+    settings: ServerConfig, sources: Sequence[Source], *, others: bool = False
+) -> Implementation:
+    """Return who the server is: as its settings say, and else as its only agent does. `others`: even if that is somebody else's server, which
+    then is known by its own name unless its owner gave it a title."""
     unset = msgspec.UNSET
-    name, version = "ostiary", __version__
+    its = Implementation(name="", version="")
     if len(sources) == 1 and isinstance(only := sources[0].backend, TellsServerInfo):
-        own, its = only.introduction()
-        name, version = own or name, its or version
+        theirs = isinstance(only, Foreign)
+        if not theirs or (others and not settings.title):
+            its = only.introduction() or its
     return Implementation(
-        name=name,
-        version=settings.version or version,
-        title=settings.title or unset,
+        name=its.name or "ostiary",
+        version=settings.version or its.version or __version__,
+        title=settings.title or its.title,
         description=settings.description or unset,
-        website_url=settings.website or unset,
+        website_url=settings.website or its.website_url,
         icons=[
             Icon(
                 src=icon.src,
@@ -697,7 +703,7 @@ def _implementation(settings: ServerConfig, sources: Sequence[Source]) -> Implem
             )
             for icon in settings.icons
         ]
-        or unset,
+        or its.icons,
     )
 
 

@@ -29,7 +29,7 @@ from server.agents.mock.scenario_conditions import Condition
 from server.mcp.call_failures import BackendError, CannotAsk
 from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
-from server.mcp.messages import TextContent
+from server.mcp.messages import Implementation, TextContent
 from server.mcp.result_encoding import ToolResult
 from server.settings.settings_reader import load
 from tests.agents.python.python_pair import text_of
@@ -357,5 +357,5 @@ def test_what_a_document_does_not_have_need_not_be_declared() -> None:
 
 
 def test_a_mock_introduces_itself_by_what_its_document_says() -> None:
-    assert mock(name="weather", version="2").introduction() == ("weather", "2")
-    assert mock().introduction() == ("", "")
+    assert mock(name="weather", version="2").introduction() == Implementation(name="weather", version="2")
+    assert mock().introduction() == Implementation(name="", version="")

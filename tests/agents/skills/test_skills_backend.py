@@ -19,6 +19,7 @@ from server.agents.base.backend import Active, Announce, LibraryBackend, TellsSe
 from server.agents.base.catalog import Source
 from server.agents.skills.skills_agent import SkillsBackend, SkillsConfig
 from server.lib.log.logger import Logger
+from server.mcp.messages import Implementation
 from server.mcp.terms import CallTerms
 from tests.stdio_talk import Client, call, legacy, talking
 
@@ -110,7 +111,7 @@ def test_it_is_known_by_the_name_of_its_agent(tmp_path: Path) -> None:
     assert isinstance(under_test, TellsServerInfo)
     assert isinstance(under_test, Active)
     assert isinstance(under_test, LibraryBackend)
-    assert under_test.introduction() == ("agent-3md:kitchen", "0.1.0")
+    assert under_test.introduction() == Implementation(name="agent-3md:kitchen", version="0.1.0")
 
 
 def test_errors_of_a_document_are_told_to_the_log_and_a_broken_one_is_refused(tmp_path: Path) -> None:
