@@ -50,4 +50,4 @@ def test_a_document_that_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> 
     (tmp_path / "stations.yaml").write_text("openapi: 3.1.0\npaths: {}\npaths: {}\n", "utf-8")
     (tmp_path / "ostiary.toml").write_text(shown("toml"), "utf-8")
     done = Program(command=SOURCE, home=tmp_path).run("serve", "--stdio", code=1)
-    assert "stations.yaml cannot be read as YAML: line 3 has the key 'paths' a second time" in done.stderr
+    assert "stations.yaml): cannot be read as YAML: line 3 has the key 'paths' a second time" in done.stderr

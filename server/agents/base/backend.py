@@ -389,6 +389,15 @@ class Withholding(Protocol):
 
 
 @runtime_checkable
+class ToldOfMisses(Protocol):
+    """A back-end whose lists may be older than what it has."""
+
+    def missed(self, tool: str) -> None:
+        """Look again whether there is a tool of this name, without waiting: somebody has called it, and it is not in the lists."""
+        ...
+
+
+@runtime_checkable
 class PersonalLibrary(LibraryBackend, Protocol):
     """A back-end that may have resources which exist for one caller alone."""
 

@@ -36,6 +36,7 @@ from server.agents.base.backend import (
     Pricing,
     Reachable,
     SkillLibrary,
+    ToldOfMisses,
     Trouble,
     Unlisted,
     Watched,
@@ -257,6 +258,14 @@ class Catalog:
             if isinstance(source.backend, Withholding) and (words := source.backend.withheld(name)):
                 return words
         return None
+
+    def missed(self, name: str) -> None:
+        """Tell the agents that a tool was called which none of them has."""
+        if name in self._lists.named:
+            return
+        for source in self._sources:
+            if isinstance(source.backend, ToldOfMisses):
+                source.backend.missed(name)
 
     @property
     def named(self) -> frozenset[str]:

@@ -189,10 +189,10 @@ def _tool(tool: Tool) -> Tool:
         meta=passed_on(tool.meta) or UNSET,
     )
     try:
-        # By a name that is one: what it is called here is settled later (offered_names.py).
+        # By a name that is one: its name here is settled later (offered_names.py).
         ToolSchema(msgspec.structs.replace(clean, name="tool"))
     except BadTool as error:
-        raise _LeftOut(str(error)) from error
+        raise _LeftOut(str(error).removeprefix("the tool tool: ")) from error
     return clean
 
 

@@ -195,6 +195,10 @@ class McpBackend:
     def withheld(self, tool: str) -> str | None:
         return self._guard.withheld(lambda theirs: is_called(tool, theirs, self._config))
 
+    def missed(self, tool: str) -> None:
+        if not self._config.id or tool.startswith(self._config.id + self._config.separator):
+            self._upstream.missed()
+
     @property
     def checks_arguments(self) -> bool:
         return self._config.arguments == "upstream"

@@ -58,6 +58,8 @@ RELIST_SECONDS: Final = 1.0
 # One that does not say when they change.
 RELIST_UNTOLD_SECONDS: Final = 300.0
 LISTS: Final = ("tools", "prompts", "resources")
+# Nor is it read more often for the sake of those who call what is not in its lists.
+RELIST_MISSED_SECONDS: Final = 10.0
 RESOURCES_FOLLOWED: Final = 256
 TROUBLE_CHARACTERS: Final = 1000
 
@@ -101,6 +103,7 @@ class Upstream:
         self._tried = trio.Event()  # for the first time
         self._wanted = trio.Event()
         self._relist = trio.Event()
+        self._read_at = float("-inf")
         self._era: str = config.era
         self._passed = frozenset[str](config.questions) | frozenset(config.extensions)
         self.extensions: Mapping[str, Mapping[str, Any]] = {}  # those that it has, as it was last there
@@ -209,6 +212,13 @@ class Upstream:
         """Read the lists again, which are not what it does."""
         self._relist.set()
 
+    def missed(self) -> None:
+        """Read the lists again where the server would not say that they have changed: somebody calls what is not in them."""
+        link = self.link_nowait()
+        told = link is None or link.agreement.has("tools", "listChanged")
+        if not told and trio.current_time() - self._read_at >= RELIST_MISSED_SECONDS:
+            self._relist.set()
+
     def refuse(self, error: ServerFailure) -> None:
         """Log that a call found it otherwise than it was."""
         self._log.warning("upstream.failed", agent=self._name, reason=f"{error}{error.more}"[:500])
@@ -283,6 +293,7 @@ class Upstream:
                 continue  # it is read all the same
 
     async def _read(self, link: Link) -> None:
+        self._read_at = trio.current_time()
         try:
             with trio.fail_after(self._config.start_seconds):
                 offered = await read_lists(

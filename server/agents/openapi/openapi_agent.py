@@ -78,12 +78,12 @@ class OpenApiBackend:
         self._base_path = "/"
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        """Read the document. Raises `BackendError` where it cannot be used."""
+        """Read the document. Raises `BackendError` where it cannot be used, whose text continues a sentence about the document."""
         data = await self._document()
         try:
             await trio.to_thread.run_sync(self._open, data)
         except (BadApi, ValueError) as problem:
-            raise BackendError(f"{self._config.document[:200]} {problem}") from problem
+            raise BackendError(str(problem)) from problem
         task_status.started()
 
     def tools(self) -> Sequence[Tool]:
@@ -214,9 +214,7 @@ class OpenApiBackend:
         data = await (self._fetched() if config.remote else trio.to_thread.run_sync(self._read))
         digest = hashlib.sha256(data).hexdigest()
         if config.sha256 and digest != config.sha256.lower():
-            raise BackendError(
-                f"{config.document[:200]} is not the document that the settings mean: its sha256 is {digest}"
-            )
+            raise BackendError(f"is not the document that the settings mean: its sha256 is {digest}")
         return data
 
     def _read(self) -> bytes:
@@ -225,7 +223,7 @@ class OpenApiBackend:
             with path.open("rb") as file:
                 return file.read(DOCUMENT_BYTES + 1)
         except OSError as error:
-            raise BackendError(f"{path} cannot be read: {error.strerror}") from error
+            raise BackendError(f"cannot be read: {error.strerror}") from error
 
     async def _fetched(self) -> bytes:
         url = self._config.document
@@ -239,11 +237,11 @@ class OpenApiBackend:
                 ca_file=self._ca_file(),
             )
         except Silent:
-            raise BackendError(f"{url[:200]} did not answer within {FETCH_SECONDS:g} s") from None
+            raise BackendError(f"did not answer within {FETCH_SECONDS:g} s") from None
         except FetchFailed as problem:
-            raise BackendError(f"{url[:200]} {problem}") from problem
+            raise BackendError(str(problem)) from problem
         if answer.status != 200:
-            raise BackendError(f"{url[:200]} answered {answer.status}, and no document")
+            raise BackendError(f"answered {answer.status}, and no document")
         return answer.body
 
     def _ca_file(self) -> Path | None:

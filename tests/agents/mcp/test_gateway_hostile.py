@@ -11,6 +11,7 @@ import trio
 from upstreams import Caller, Double, Turn, gate, over_http, over_tcp, soon, text, tool, words
 
 from server.agents.base.backend import AnswerLost, ToolCrashed, Unreached
+from server.agents.base.catalog import Catalog, Source
 from server.agents.mcp import offer_lists, upstream_keeper
 from server.client.mcp_session import message_channel
 from server.mcp.call_failures import BackendError
@@ -232,6 +233,37 @@ async def test_a_flood_of_changes_is_read_now_and_then(monkeypatch: pytest.Monke
         assert len(double.of("tools/list")) <= 3
 
 
+@pytest.mark.parametrize(("tells", "found"), [(False, True), (True, False)])
+async def test_a_call_of_an_unknown_tool_has_lists_read_again_that_nobody_says_have_changed(
+    tells: bool, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_keeper, "RELIST_MISSED_SECONDS", 0.0)
+    monkeypatch.setattr(upstream_keeper, "RELIST_SECONDS", 0.0)
+    double = Double(capabilities={"tools": {"listChanged": tells}})
+    async with over_tcp(double) as tcp, gate(tcp=tcp, id="up") as door:
+        catalog = Catalog([Source(name="up", backend=door.backend)])
+        double.lists["tools"].append(tool("newer"))
+        catalog.missed("other__newer")
+        catalog.missed("up__say")  # which there is
+        assert words(await door.call("up__say", arguments={"word": "hello"})) == "hello"
+        assert len(double.of("tools/list")) == 1
+        catalog.missed("up__newer")
+        if found:
+            await soon(lambda: len(door.backend.tools()) == 2)
+        assert words(await door.call("up__say", arguments={"word": "hello"})) == "hello"
+        assert len(double.of("tools/list")) == 1 + found
+
+
+async def test_unknown_tools_have_lists_read_again_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_keeper, "RELIST_SECONDS", 0.0)
+    double = Double()
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        for number in range(100):
+            door.backend.missed(f"t{number}")
+        assert await door.say("hello") == "hello"
+        assert len(double.of("tools/list")) == 1
+
+
 async def test_a_list_without_end_is_given_up() -> None:
     async def endless(turn: Turn) -> Any:
         return {"tools": [tool("say")], "nextCursor": "again"}
@@ -269,6 +301,7 @@ async def test_what_cannot_be_offered_is_left_out_and_the_rest_is_offered() -> N
         assert offered["priced"].meta == {"mine": 1}
         (told,) = door.log.of("upstream.left_out")
         assert told["count"] == 5 == len(door.backend.left_out())
+        assert any(each.startswith("tool broken: inputSchema is") for each in door.backend.left_out())
 
 
 @pytest.mark.parametrize(
