@@ -94,7 +94,7 @@ def follow(endpoint: Endpoint, uri: str, asked: AgentRequest = NOBODY) -> None:
     except NoSuchResource:
         return
     if found is not None and isinstance(found[0].backend, Following):
-        found[0].backend.follow(uri)
+        found[0].backend.follow(uri, None if asked is NOBODY else asked)
 
 
 async def unsubscribe(request: Request) -> EmptyResult:

@@ -50,7 +50,7 @@ async def listen(request: Request) -> ListenResult:
     principal, meta = request.principal, {SUBSCRIPTION_ID: request.id}
     # Callers without a login are all one subject, so a cap for each would be a cap for all of them.
     caller = f"{principal.kind.value}:{principal.subject}" if request.principal.identified else None
-    with request.endpoint.subscriptions.open(caller, found.topics) as subscription:
+    with request.endpoint.subscriptions.open(caller, found.topics, request.apart) as subscription:
         request.subscription = subscription
         for task_id in task_ids or ():  # how each stands now: it may have changed since it was looked up
             subscription.offer(task_topic(task_id))

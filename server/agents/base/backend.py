@@ -432,8 +432,8 @@ class KeepsSessions(Protocol):
 class Following(Protocol):
     """A back-end that tells of changes to a resource only once it knows that somebody listens for them."""
 
-    def follow(self, uri: str) -> None:
-        """Begin to follow a resource, without waiting."""
+    def follow(self, uri: str, asked: AgentRequest | None = None) -> None:
+        """Begin to follow a resource, without waiting; `asked`: by whom this is wanted, where that is known."""
         ...
 
 
@@ -485,6 +485,8 @@ class Announce(msgspec.Struct, frozen=True):
 
     lists: Callable[[], None]  # what is offered
     resource: Callable[[str], None]  # the content of this URI
+    # The content of this URI as one caller has it, who is named as `AgentRequest.apart` does.
+    own_resource: Callable[[str, str], None] = lambda uri, apart: None
 
 
 @runtime_checkable

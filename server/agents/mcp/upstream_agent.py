@@ -145,7 +145,9 @@ class McpBackend:
         self._guard = guard
         self._credential = credential
         self._given = GivenAddresses()
-        self._follow, self._followed = trio.open_memory_channel[str](FOLLOWED_WAITING)
+        self._follow, self._followed = trio.open_memory_channel[tuple[str, AgentRequest | None]](
+            FOLLOWED_WAITING
+        )
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
@@ -280,13 +282,15 @@ class McpBackend:
     def beside(self, anothers: Callable[[str], bool]) -> None:
         self._addresses.anothers = anothers
 
-    def follow(self, uri: str) -> None:
+    def follow(self, uri: str, asked: AgentRequest | None = None) -> None:
         uri = self._addresses.theirs(uri)
-        if uri in self._upstream.followed:
-            return
-        self._upstream.remember_followed(uri)
+        if self._upstream.callers is None or asked is None:
+            asked = None
+            if uri in self._upstream.followed:
+                return
+            self._upstream.remember_followed(uri)
         with suppress(trio.WouldBlock):  # then it is followed with the next connection
-            self._follow.send_nowait(uri)
+            self._follow.send_nowait((uri, asked))
 
     def claim(self, uri: str, asked: AgentRequest) -> Claim | None:
         lists, theirs = self._upstream.lists, self._addresses.theirs(uri)
@@ -578,10 +582,12 @@ class McpBackend:
             raise
 
     async def _run_upstream(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        def updated(uri: str) -> None:
-            announce.resource(self._addresses.ours(uri))
-            if (other := self._addresses.other(uri)) is not None:
-                announce.resource(other)
+        def updated(uri: str, apart: str = "") -> None:
+            for each in (self._addresses.ours(uri), self._addresses.other(uri)):
+                if each is not None and apart:
+                    announce.own_resource(each, apart)
+                elif each is not None:
+                    announce.resource(each)
 
         await self._upstream.run(announce.lists, updated, task_status=task_status)
 
@@ -598,12 +604,15 @@ class McpBackend:
             await cancel_task(task_id, call, partial(self._link, call))
 
     async def _follow_resources(self) -> None:
-        async for uri in self._followed:
-            try:
-                link = await self._upstream.link()
-                await link.follow_resource(uri)
-            except (BackendError, ServerRefusal):
-                continue  # as in `follow`
+        async with trio.open_nursery() as nursery:
+            async for uri, asked in self._followed:
+                nursery.start_soon(self._follow_resource, uri, asked)
+
+    async def _follow_resource(self, uri: str, asked: AgentRequest | None) -> None:
+        callers = self._upstream.callers if asked is not None else None
+        with suppress(BackendError, ServerRefusal):  # as in `follow`
+            link = await (self._upstream.link() if callers is None or asked is None else callers.of(asked))
+            await link.follow_resource(uri)
 
 
 def _mark_up(written: str) -> MarkUp | None:

@@ -114,7 +114,7 @@ class Upstream:
         self._offered: UpstreamLists | None = None  # as it was last said
         self.withheld = Withheld(UpstreamLists(), UpstreamLists())
         self._changed: Callable[[], None] = nothing
-        self._updated: Callable[[str], None] = nothing_of
+        self._updated: Callable[[str, str], None] = nothing_of
         guard.watch(self._judge_again)
         if config.url:
             CredentialWire(
@@ -124,15 +124,17 @@ class Upstream:
     async def run(
         self,
         changed: Callable[[], None],
-        updated: Callable[[str], None],
+        updated: Callable[[str, str], None],
         *,
         task_status: trio.TaskStatus[None],
     ) -> None:
+        """Keep the connection. `updated` is told of a resource that changed, and for which caller alone (`apart`), if it is one's."""
         self._changed, self._updated = changed, updated
         async with trio.open_nursery() as nursery:
             self._callers = CallerLinks(
                 partial(self._open, nursery),
                 nursery,
+                news=self._news,
                 most=self._config.callers_at_once,
                 name=self._name,
                 log=self._log,
@@ -245,7 +247,7 @@ class Upstream:
 
     async def _once(self, nursery: trio.Nursery) -> ServerFailure:
         """Connect, use the connection until it is gone, and return what it ended with."""
-        tells = ServerNews(lists=self._lists_changed, resource=self._updated)
+        tells = self._news("")
         self._relist = trio.Event()
         try:
             async with self._open(nursery, tells) as link:
@@ -321,6 +323,10 @@ class Upstream:
             return
         self.lists = lists
         self._changed()
+
+    def _news(self, apart: str) -> ServerNews:
+        """Return who hears what is said unasked on the connection of one caller; "": on our own."""
+        return ServerNews(lists=self._lists_changed, resource=lambda uri: self._updated(uri, apart))
 
     def _lists_changed(self) -> None:
         self._relist.set()

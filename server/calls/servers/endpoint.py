@@ -185,10 +185,11 @@ class Endpoint:
         if self.sessions is not None:
             self.sessions.publish(kind)
 
-    def tell_resource(self, uri: str) -> None:
-        self.subscriptions.publish(resource_topic(uri))
+    def tell_resource(self, uri: str, apart: str = "") -> None:
+        """Tell whoever listens at this node; with `apart`, the one caller who is named so (`Request.apart`)."""
+        self.subscriptions.publish(resource_topic(uri), apart)
         if self.sessions is not None:
-            self.sessions.updated(uri)
+            self.sessions.updated(uri, apart)
 
     def tell_all(self) -> None:
         """Tell that something may have changed, where nobody knows what."""

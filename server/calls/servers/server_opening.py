@@ -470,6 +470,7 @@ async def open_endpoint(
     announce = Announce(
         lists=lambda: tell(Endpoint.lists_changed),
         resource=lambda uri: tell(lambda endpoint: endpoint.resource_changed(uri)),
+        own_resource=lambda uri, apart: tell(lambda endpoint: endpoint.tell_resource(uri, apart)),
     )
     make = partial(
         make_source,

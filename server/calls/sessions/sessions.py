@@ -199,13 +199,13 @@ class Sessions:
         """Resources of which some session wants to hear."""
         return {uri for session in self._all.values() for uri in session.watched}
 
-    def updated(self, uri: str) -> None:
-        """Tell the sessions that watch it that this resource has changed."""
-        if self.shared is not None:
+    def updated(self, uri: str, apart: str = "") -> None:
+        """Tell the sessions that watch it that this resource has changed; with `apart`, the one with this digest (`topic_of`)."""
+        if self.shared is not None and not apart:
             self._updated.note(uri)
         kind, message = _update(uri)
         for session in self._all.values():
-            if uri in session.watched:
+            if uri in session.watched and apart in ("", topic_of(session.id)):
                 session.changed(kind, message)
 
     def watches_elsewhere(self, session: Session, uri: str, on: bool) -> None:

@@ -41,9 +41,10 @@ def task_topic(task_id: str) -> Topic:
 
 
 class Subscription:
-    __slots__ = ("_ended", "_pending", "_topics", "_wake")
+    __slots__ = ("_ended", "_pending", "_topics", "_wake", "apart")
 
-    def __init__(self, topics: frozenset[Topic]) -> None:
+    def __init__(self, topics: frozenset[Topic], apart: str = "") -> None:
+        self.apart = apart  # `Request.apart` of the caller
         self._topics = topics
         self._pending: dict[Topic, None] = {}  # in the order in which they first came
         self._ended = False
@@ -88,7 +89,7 @@ class Subscriptions:
         return len(self._open)
 
     @contextmanager
-    def open(self, caller: str | None, topics: frozenset[Topic]) -> Generator[Subscription]:
+    def open(self, caller: str | None, topics: frozenset[Topic], apart: str = "") -> Generator[Subscription]:
         """Registered inside the block. `caller` None is one that cannot be told from others, for whom only the overall
         cap holds. Raises `TooManySubscriptions`."""
         if len(self._open) >= self._overall:
@@ -97,7 +98,7 @@ class Subscriptions:
             raise TooManySubscriptions(f"{self._per_caller} subscriptions are open already: close one first")
         if len(topics) > MAX_TOPICS:
             raise TooManySubscriptions(f"a subscription names at most {MAX_TOPICS} resources and tasks")
-        subscription = Subscription(topics)
+        subscription = Subscription(topics, apart)
         self._open[subscription] = None
         if caller is not None:
             self._by_caller[caller] += 1
@@ -114,7 +115,8 @@ class Subscriptions:
         """Those that somebody listens for."""
         return {uri for subscription in self._open for uri in subscription.resources()}
 
-    def publish(self, topic: Topic) -> None:
-        """Tell everybody who listens for it. Never waits."""
+    def publish(self, topic: Topic, apart: str = "") -> None:
+        """Tell everybody who listens for it; with `apart`, the one caller who is named so. Never waits."""
         for subscription in self._open:
-            subscription.offer(topic)
+            if apart in ("", subscription.apart):
+                subscription.offer(topic)

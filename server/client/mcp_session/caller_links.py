@@ -1,7 +1,7 @@
 """Connections with a server that belong to one caller each: a child of its own, a TCP connection, or a stream of 2024-11-05.
 
 A caller's connection is opened with the first request, and closed when nobody has used it for a while or somebody else needs the place.
-Lists are read on the shared connection; nobody is told what a child says of changes.
+The lists are read on the connection that serves no caller, and anew when a caller's says that they changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from server.client.mcp_session.connection_places import giving_way, holder_of
-from server.client.mcp_session.session_link import UNHEARD, Link, ServerNews
+from server.client.mcp_session.session_link import Link, ServerNews
 from server.client.mcp_session.session_messages import ServerGone
 from server.client.mcp_session.session_request import SessionRequest
 from server.lib.log.logger import Logger
@@ -22,6 +22,7 @@ from server.mcp.call_failures import BackendError, Busy
 IDLE_SECONDS: Final = 600.0
 WAIT_SECONDS: Final = 5.0  # for a place that is in use
 LOOK_SECONDS: Final = 0.05
+LISTENING: Final = 6  # times that
 LOOKS: Final = 10  # during the time after which nobody is expected any more
 PARTING_SECONDS: Final = 1.0  # what a session left under way is cancelled by then
 CLOSING_SECONDS: Final = 10.0  # a child is given time to end
@@ -67,6 +68,7 @@ class CallerLinks:
         open_link: Callable[[ServerNews, SessionRequest], AbstractAsyncContextManager[Link]],
         nursery: trio.Nursery,
         *,
+        news: Callable[[str], ServerNews],
         most: int,
         name: str,
         log: Logger,
@@ -75,7 +77,7 @@ class CallerLinks:
         shown: bool = False,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """Keep the parts. `there` waits until the server can be reached, and raises `BackendError`. `engaged`: callers that have something under
+        """Keep the parts. `news` hears what is said unasked to a caller, who is named as `apart`. `there` waits until the server can be reached, and raises `BackendError`. `engaged`: callers that have something under
         way there between one request and the next. `shown`: a connection is opened with its caller's credential, which names the program as well."""
         self._open = open_link
         self._nursery = nursery
@@ -83,6 +85,7 @@ class CallerLinks:
         self._name = name
         self._log = log
         self._there = there
+        self._news = news
         self._engaged = engaged
         self._shown = shown
         self._idle_seconds = idle_seconds
@@ -175,15 +178,16 @@ class CallerLinks:
         return found.busy or (found.apart in self._engaged and not found.over)
 
     async def _use(self, found: CallerLink, call: SessionRequest) -> None:
-        async with self._open(UNHEARD, call) as link:
+        async with self._open(self._news(found.apart), call) as link:
             found.link = link
             found.ready.set()
             uses, unused = found.uses, 0
-            while not link.ended.is_set() and unused < LOOKS:
+            # Somebody who listens for a change may ask nothing for a while.
+            while not link.ended.is_set() and unused < (LISTENING if link.follows else 1) * LOOKS:
                 if found.parted.is_set():
                     with trio.move_on_after(PARTING_SECONDS):
                         await link.ended.wait()
-                    unused = LOOKS
+                    unused = LISTENING * LOOKS
                 else:
                     with trio.move_on_after(self._idle_seconds / LOOKS) as look:
                         await either(link.ended, found.parted)
@@ -216,5 +220,5 @@ def nothing() -> None:
     """Do nothing, as nobody listens."""
 
 
-def nothing_of(_: str) -> None:
+def nothing_of(_: str, __: str) -> None:
     """Do nothing, as nobody listens."""

@@ -64,6 +64,11 @@ class Link(ABC):
         """True if any request is under way."""
         return bool(self._running)
 
+    @property
+    def follows(self) -> bool:
+        """True if somebody is to be told of a change."""
+        return bool(self._followed)
+
     @abstractmethod
     async def agree(self, era: str) -> None:
         """Settle the era. Raises `BackendError`, and `ServerRefusal`."""

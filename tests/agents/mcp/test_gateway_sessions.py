@@ -38,7 +38,7 @@ from server.agents.mcp import offer_lists
 from server.agents.mcp.upstream_credentials import AccountNeeded, StaticCredential
 from server.client.mcp_session import caller_links, http_sessions
 from server.client.mcp_session.caller_links import CallerLinks
-from server.client.mcp_session.session_link import Link, ServerNews
+from server.client.mcp_session.session_link import UNHEARD, Link, ServerNews
 from server.client.mcp_session.session_request import Credential, SessionRequest
 from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_questions import Question
@@ -360,6 +360,28 @@ async def test_what_a_client_has_there_ends_with_its_own_session(wire: str) -> N
         assert words(await door.call("show", origin=one)) == "nothing"
 
 
+async def test_what_changes_for_one_caller_is_told_to_that_one_and_a_changed_list_is_read_again() -> None:
+    async def change(turn: Turn) -> Any:
+        await turn.tell("notifications/resources/updated", uri="note://1")
+        await turn.tell("notifications/tools/list_changed")
+        return text("done")
+
+    double = Memory()
+    double.capabilities["resources"] = {"subscribe": True}
+    double.handlers["change"] = change
+    double.lists["tools"].append(tool("change"))
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        for apart in ("alice", "bob"):
+            asked = AgentRequest(subject=apart, call_id="c", origin=origin(apart))
+            door.backend.follow("note://1", asked)
+        await soon(lambda: len(double.of("resources/subscribe")) == 2)
+        before = len(double.of("tools/list"))
+        await door.call("change", subject="alice", origin=origin("alice"))
+        await soon(lambda: len(double.of("tools/list")) > before)
+        assert (door.updated, door.updated_for) == ([], [("note://1", "alice")])
+        assert len(door.backend._upstream.callers or ()) == 2
+
+
 async def test_one_caller_too_many_takes_the_place_of_whoever_was_not_heard_of_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -415,6 +437,7 @@ class Opened:
     def __init__(self) -> None:
         self.ended = trio.Event()
         self.busy = False
+        self.follows = False
 
 
 class Opening:
@@ -438,7 +461,9 @@ class Opening:
 
     def links(self, nursery: trio.Nursery, **more: Any) -> CallerLinks:
         given: dict[str, Any] = {"most": 9, "name": "test", "log": Log().logger, "idle_seconds": 60, **more}
-        return CallerLinks(self.link, nursery, there=trio.lowlevel.checkpoint, **given)
+        return CallerLinks(
+            self.link, nursery, news=lambda _: UNHEARD, there=trio.lowlevel.checkpoint, **given
+        )
 
 
 def asker(subject: str, session: str = "") -> AgentRequest:

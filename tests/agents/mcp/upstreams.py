@@ -450,6 +450,7 @@ class Gate:
     log: Log
     changes: int = 0
     updated: list[str] = field(default_factory=list)
+    updated_for: list[tuple[str, str]] = field(default_factory=list)  # and for whom alone
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     async def call(self, name: str, caller: Caller | None = None, **more: Any) -> ToolResult:
@@ -506,7 +507,12 @@ async def gate(
 
     with trio.fail_after(PATIENCE * 3):
         async with trio.open_nursery() as nursery:
-            await nursery.start(backend.run, Announce(lists=changed, resource=found.updated.append))
+            announce = Announce(
+                lists=changed,
+                resource=found.updated.append,
+                own_resource=lambda uri, apart: found.updated_for.append((uri, apart)),
+            )
+            await nursery.start(backend.run, announce)
             yield found
             nursery.cancel_scope.cancel()
 
