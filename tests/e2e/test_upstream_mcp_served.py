@@ -21,6 +21,7 @@ PEERS = ROOT / "tests" / "peers"
 NODE_MODULES = PEERS / "node_modules" / "@modelcontextprotocol"
 CLIENT = PEERS / "python_sdk_gateway.py"
 FASTMCP = PEERS / "fastmcp_server.py"
+FASTMCP_CALLS = PEERS / "fastmcp_calls.py"
 SDK_BEHIND_OAUTH = PEERS / "python_sdk_oauth_server.py"
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 
@@ -300,6 +301,39 @@ def test_what_a_server_of_others_asks_reaches_an_official_client(everything: Hou
     elicited, sample = found["results"]
     assert "Ada" in elicited["text"]
     assert "a sample" in sample["text"]
+
+
+@pytest.fixture(scope="module")
+def fastmcp_calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    python = needed(ROOT / ".venvs" / "fastmcp" / "bin" / "python", "scripts/peers python")
+    program = Program(command=SOURCE, home=tmp_path_factory.mktemp("calls"))
+    with program.serving("--", str(python), str(FASTMCP_CALLS)) as server:
+        program.log_in(server)
+        yield House(program=program, server=server)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_calls_of_a_fastmcp_server_fare_as_if_it_were_called_direct(fastmcp_calls: House, mode: str) -> None:
+    program, server = fastmcp_calls.program, fastmcp_calls.server
+    child = until("the process", lambda: child_called(server, "fastmcp_calls"))
+    found = called_by_the_sdk(
+        program,
+        server,
+        mode,
+        ("add", {"a": "1", "b": 2}),
+        ("add", {"a": "one", "b": 2}),
+        ("count", {"to": 200}),
+        ("talk", {"kib": 9 * 1024}),  # twice, as text and as what is structured
+        ("add", {"a": 3, "b": 4}),
+    )
+    coerced, wrong, counted, large, after = found["results"]
+    assert coerced["text"] == "3"
+    assert wrong["is_error"] and "valid integer" in wrong["text"]
+    assert counted["text"] == "counted"
+    assert found["progress"] == [*range(1, 201)]
+    assert large["is_error"] and "answered with more than 16384 KiB" in large["text"]
+    assert after["text"] == "7"
+    assert child_called(server, "fastmcp_calls") == child
 
 
 def test_one_that_is_killed_is_back_and_the_others_never_noticed(federation: Program, five: Server) -> None:
