@@ -41,6 +41,27 @@ def pages_in(meta: object, level: int = 0) -> Iterator[str]:
             yield from pages_in(each, level + 1)
 
 
+def without_pages(meta: Any, gone: Callable[[str], bool], level: int = 0) -> Any:
+    """Return the same `_meta` without the addresses of pages that are `gone`."""
+    if level >= _LEVELS:
+        return meta
+    if isinstance(meta, Mapping):
+        given = cast("Mapping[str, Any]", meta)
+        return {
+            key: without_pages(value, gone, level + 1)
+            for key, value in given.items()
+            if not _is_gone(value, gone)
+        }
+    if isinstance(meta, list):
+        items = cast("list[Any]", meta)
+        return [without_pages(each, gone, level + 1) for each in items if not _is_gone(each, gone)]
+    return meta
+
+
+def _is_gone(value: Any, gone: Callable[[str], bool]) -> bool:
+    return isinstance(value, str) and is_page(value) and gone(value)
+
+
 def with_pages(meta: Any, change: Change, level: int = 0) -> Any:
     """Return the same `_meta` with the addresses of pages changed."""
     if isinstance(meta, str):

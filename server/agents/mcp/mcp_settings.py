@@ -31,9 +31,11 @@ OWN_HEADERS: Final = frozenset(
 TCP: Final = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[1-9][0-9]{0,4}")
 TOOL: Final = re.compile(r"!?[A-Za-z0-9_./*?-]{1,128}")
 HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|[0-9a-f]*:[0-9a-f:.]{1,45}")
+PAGE_HOST: Final = re.compile(r"\*|(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 ADDRESS_CHARACTERS: Final = 200  # of one that its owner is shown
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
+PagePermission = Literal["camera", "microphone", "geolocation", "clipboardWrite"]
 QuestionKind = Literal["elicitation", "sampling", "roots"]
 Prefix = Literal["always", "on collision", "never"]
 
@@ -106,6 +108,15 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...],
         Meta(max_length=50, description='keys of a call\'s _meta, e.g. ["traceparent", "example.com/*"]'),
     ] = TRACE_CONTEXT
+    # what its pages may do
+    page_hosts: Annotated[
+        tuple[str, ...] | None,
+        Meta(description='a list of hosts, e.g. ["api.example.com", "*.example.com"]'),
+    ] = None
+    page_permissions: Annotated[
+        tuple[PagePermission, ...],
+        Meta(max_length=4, description='some of "camera", "microphone", "geolocation", "clipboardWrite"'),
+    ] = ()
     # who shares a child or a connection
     share: Annotated[Literal["caller", "all"], Meta(description='"caller" or "all"')] = "caller"
     callers_at_once: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 32
@@ -210,6 +221,11 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
         ("question_hosts", f"{short_name(host)!r} is no host; write its name alone, in lower case")
         for host in config.question_hosts
         if not HOST.fullmatch(host)
+    ]
+    found += [
+        ("page_hosts", f"{short_name(host)!r} is no host; write its name alone, in lower case, or *.name")
+        for host in config.page_hosts or ()
+        if not PAGE_HOST.fullmatch(host)
     ]
     found += [
         ("extensions", f"{short_name(name)!r} is no name of an extension; write e.g. {APPS}")

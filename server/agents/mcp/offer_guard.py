@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice
 from server.mcp.messages import Implementation, Prompt, Resource, ResourceTemplate, Tool
+
+
+class ToolPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page as it was read. `said`: what goes with its content, for the eyes of whoever accepts it."""
+
+    uri: str
+    digest: str
+    size: int
+    said: Mapping[str, Any]
 
 
 class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,10 +37,18 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""  # how it is meant to be used
     introduction: Implementation | None = None  # who it says that it is
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # of its tools, where it says them
+    pages: Mapping[str, ToolPage] = MappingProxyType({})  # those of the resources, where they are pinned
     left_out: Sequence[str] = ()  # what it has and cannot be offered, and why
 
 
 class OfferGuard(Protocol):
+    """The judge of all that an upstream offers."""
+
+    @property
+    def pins_pages(self) -> bool:
+        """True if it has to know the content of pages."""
+        ...
+
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:
         """Return what of `offered` may be offered on, without waiting. The keeper calls it whenever the lists were read."""
         ...
@@ -44,9 +61,19 @@ class OfferGuard(Protocol):
         """Tell a caller why a tool of the last offer is not allowed; `is_meant` is told its name there."""
         ...
 
+    def resources_allowed(self, resources: Sequence[Resource]) -> Sequence[Resource]:
+        """Return what one caller may be told of the resources that there are for them."""
+        ...
+
+    def page_refused(self, page: ToolPage) -> str | None:
+        """Tell a caller why a page that was read is not handed on; None: it is."""
+        ...
+
 
 class OpenGuard:
-    """Lets everything through."""
+    """The guard that lets everything through."""
+
+    pins_pages = False
 
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:
         return offered
@@ -55,4 +82,10 @@ class OpenGuard:
         """Do nothing: it never changes its mind."""
 
     def withheld(self, is_meant: Callable[[str], bool]) -> str | None:
+        return None
+
+    def resources_allowed(self, resources: Sequence[Resource]) -> Sequence[Resource]:
+        return resources
+
+    def page_refused(self, page: ToolPage) -> str | None:
         return None

@@ -1,6 +1,7 @@
 """The names that the tools, prompts and resources of an upstream have here, and the choice of its tools.
 
-With an `id` a name gets it in front: `files__read`, or keeps such a name ready for where another has the first (`prefix = "on collision"`). Addresses are resource_addresses.py's.
+With an `id` a name gets it in front: `files__read`, or keeps such a name ready for where another has the first (`prefix = "on collision"`). Addresses are resource_addresses.py's,
+and what pages may reach page_bounds.py's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from server.agents.mcp.asked_prices import AskedPrice, read_mark_up, tag_of
 from server.agents.mcp.given_addresses import scheme_of
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import UpstreamLists
+from server.agents.mcp.page_bounds import PageBounds
 from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.mcp.app_pages import pages_in
 from server.mcp.messages import Implementation, Prompt, Resource, ResourceTemplate, Tool
@@ -54,6 +56,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
         """Name what is in `lists` as the settings say."""
         prefix = "" if config.gives_way else config.front
         addresses = UpstreamAddresses(config.id)
+        within = bounds_of(config).of
         mark_up = read_mark_up(config.mark_up) if config.mark_up else None
         banner = f"[{config.id}] " if config.banner and config.id else ""
         names, tools = LegalNames(), dict[str, Tool]()
@@ -66,13 +69,17 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             meta = tool.meta
             if mark_up is not None and price is not None:
                 meta = {**({} if meta is UNSET else meta), **tag_of(price, mark_up)}
-            tools[name] = addresses.tool(
-                msgspec.structs.replace(
-                    tool,
-                    name=name,
-                    title=tool.name if tool.title is UNSET and not name.endswith(tool.name) else tool.title,
-                    description=_with_banner(tool.description, banner),
-                    meta=meta,
+            tools[name] = within(
+                addresses.tool(
+                    msgspec.structs.replace(
+                        tool,
+                        name=name,
+                        title=tool.name
+                        if tool.title is UNSET and not name.endswith(tool.name)
+                        else tool.title,
+                        description=_with_banner(tool.description, banner),
+                        meta=meta,
+                    )
                 )
             )
             tool_names[name] = tool.name
@@ -95,14 +102,14 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
                     schemas[second] = schemas[name]
             seconds["prompt"] = {name: config.front + name for name in prompts}
             prompt_names |= {second: prompt_names[name] for name, second in seconds["prompt"].items()}
-        templates = [addresses.template(each) for each in lists.resource_templates]
+        templates = [within(addresses.template(each)) for each in lists.resource_templates]
         completes: set[tuple[str, str]] = set()
         if "completions" in lists.features:
             completes |= {("prompt", name) for name in prompt_names}
             completes |= {("resource", each.uri_template) for each in templates}
         return cls(
             tools=list(tools.values()),
-            resources=[addresses.resource(each) for each in lists.resources],
+            resources=[within(addresses.resource(each)) for each in lists.resources],
             resource_templates=templates,
             prompts=list(prompts.values()),
             tool_names=tool_names,
@@ -130,6 +137,10 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_NAMED_LISTS: Final = NamedLists()
+
+
+def bounds_of(config: McpConfig) -> PageBounds:
+    return PageBounds(config.page_hosts or (), config.page_permissions)
 
 
 def is_called(name: str, theirs: str, config: McpConfig) -> bool:

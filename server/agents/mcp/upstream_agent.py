@@ -34,7 +34,8 @@ from server.agents.mcp.given_addresses import GivenAddresses, leads_astray, name
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import OfferGuard
 from server.agents.mcp.offer_lists import read_resources
-from server.agents.mcp.offered_names import NamedLists, is_called
+from server.agents.mcp.offered_names import NamedLists, bounds_of, is_called
+from server.agents.mcp.offered_pages import page_of
 from server.agents.mcp.question_source import QuestionSource, SourcedOutlet
 from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.agents.mcp.upstream_credentials import AccountNeeded
@@ -131,6 +132,7 @@ class McpBackend:
         self._read_resources = partial(read_resources, entries=config.max_entries, name=name, log=log)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
         self._addresses = UpstreamAddresses(config.id)
+        self._bounds = bounds_of(config)
         self._turns = Turns(config.calls_at_once)
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
         self._excused = False
@@ -254,7 +256,8 @@ class McpBackend:
         except (BackendError, ServerRefusal):
             return ()
         known = {each.uri for each in self._upstream.lists.resources}
-        ours = [self._addresses.resource(each) for each in found]
+        theirs = self._guard.resources_allowed(found)
+        ours = [self._bounds.of(self._addresses.resource(each)) for each in theirs]
         return [each for each in ours if each.uri not in known]
 
     def completes(self) -> frozenset[tuple[str, str]]:
@@ -349,7 +352,7 @@ class McpBackend:
             for block in result.content:
                 if isinstance(block, ResourceLink | EmbeddedResource):
                     self._given.note(call, named_in(result.content))
-                    break
+                    return self._bounds.result(result)
             return result
         except ServerFailure as failure:
             raise self._told(failure) from failure
@@ -412,9 +415,24 @@ class McpBackend:
             headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
             params = self._with_meta({"uri": theirs}, read)
             raw = await self._use(link, "resources/read", params, read, outlet, headers)
-            contents = self._addresses.contents(upstream_results.contents(raw), read.uri)
-            self._given.note(read, [each.uri for each in contents])
-            return contents
+            contents = upstream_results.contents(raw)
+            if is_page(theirs):
+                self._check_page(theirs, contents)
+            ours = [self._bounds.of(each) for each in self._addresses.contents(contents, read.uri)]
+            self._given.note(read, [each.uri for each in ours])
+            return ours
+
+    def _check_page(self, theirs: str, contents: Sequence[ResourceContents]) -> None:
+        """Check that a page is the one that was accepted. Raises `BackendError`."""
+        if not self._guard.pins_pages:
+            return
+        try:
+            refused = self._guard.page_refused(page_of(theirs, contents))
+        except ValueError as problem:
+            refused = f"the page of {self._called} cannot be shown: {problem}"
+        if refused is not None:
+            self._upstream.read_again()
+            raise BackendError(refused)
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         outlet = SourcedOutlet(outlet, self._source)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import trio
 
 from server.agents.base.backend import AgentRequest, Trouble
@@ -22,6 +23,7 @@ from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import OfferGuard, UpstreamLists
 from server.agents.mcp.offer_lists import read_lists
 from server.agents.mcp.offered_names import NO_NAMED_LISTS, NamedLists, chosen
+from server.agents.mcp.offered_pages import has_pages, read_pages, undecided, with_named_pages
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.client.mcp_session.caller_links import CallerLinks, either, nothing, nothing_of
 from server.client.mcp_session.credential_wire import CredentialWire, HttpServerPlace
@@ -305,10 +307,23 @@ class Upstream:
             raise ServerGone(f"did not say what it has within {self._config.start_seconds:g} s") from None
         except ServerRefusal as refusal:
             raise NoMcpServer(f"refuses to say what it has: {refusal}") from None
+        offered = await self._with_pages(link, offered)
         self._offered = offered
         declared = link.agreement.capabilities.get("extensions")
         self.extensions = carried(declared, self._config.extensions)
         self._take(offered)
+
+    async def _with_pages(self, link: Link, offered: UpstreamLists) -> UpstreamLists:
+        """Return the lists with the pages of what is offered, and what of these their owner has not decided about."""
+        offered = chosen(offered, self._config)
+        if not link.agreement.has("resources") or not has_pages(offered):
+            return offered
+        offered = with_named_pages(offered)
+        if self._guard.pins_pages:
+            offered = await read_pages(link, offered, seconds=self._config.start_seconds)
+        if self._config.page_hosts is not None:
+            return offered
+        return msgspec.structs.replace(offered, left_out=[*offered.left_out, *undecided(offered)])
 
     def _judge_again(self) -> None:
         if self._offered is not None:

@@ -1,4 +1,4 @@
-"""Pins of an upstream's definitions in the store: read, accepted, forgotten. Jobs; what they mean is definitions.py's."""
+"""Pins of an upstream's definitions in the store: read, accepted, forgotten. These are jobs; what pins mean is definitions.py's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from auth.audit import audit_trail
 from auth.values.database import Db
 from auth.values.identity_model import Millis
-from server.agents.mcp.trust.definitions import Definition, DefinitionKey
+from server.agents.mcp.trust.definitions import LATER_KINDS, Definition, DefinitionKey
 from server.lib.shortened import short_name
 
 PAGE: Final = 500  # rows read at once; each may hold 64 KiB
@@ -21,6 +21,9 @@ BY_SETTINGS: Final = "settings"
 
 # What other processes hear of it by (`CHANGE_KINDS`).
 CHANGE: Final = "upstream"
+
+# Before the place of an upstream since resources and pages are pinned with the rest. One without it was met earlier, or has come back from a copy.
+_ALL_KINDS: Final = "2:"
 
 
 class UpstreamKey(msgspec.Struct, frozen=True, order=True):
@@ -34,6 +37,8 @@ class UpstreamKey(msgspec.Struct, frozen=True, order=True):
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition as somebody accepted it."""
+
     digest: str
     text: str
     accepted_at: Millis
@@ -41,13 +46,16 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PinnedUpstream(msgspec.Struct, frozen=True, kw_only=True):
+    """The pins of one upstream."""
+
     source: str  # a digest of where it is
     met: bool  # it has been here before, from the same place, whatever it offered
     pins: Mapping[DefinitionKey, Pin]
+    met_whole: bool = True  # with its resources and pages, which were not pinned in earlier versions
 
 
 def load(db: Db, upstream: UpstreamKey, source: str) -> PinnedUpstream:
-    """A job that reads."""
+    """Read what was accepted."""
     met = db.fetch_one(
         "SELECT source FROM upstreams WHERE server = ? AND agent = ?", upstream.server, upstream.agent
     )
@@ -70,8 +78,9 @@ def load(db: Db, upstream: UpstreamKey, source: str) -> PinnedUpstream:
                 accepted_by=row["accepted_by"],
             )
         if len(rows) < PAGE:
-            here_before = met is not None and met["source"] == source
-            return PinnedUpstream(source=source, met=here_before, pins=pins)
+            known = "" if met is None else str(met["source"])
+            whole = known == _ALL_KINDS + source
+            return PinnedUpstream(source=source, met=whole or known == source, pins=pins, met_whole=whole)
         last = (rows[-1]["kind"], rows[-1]["name"])
 
 
@@ -84,7 +93,7 @@ def accept(
     by: str,
     now: Millis,
 ) -> None:
-    """A job: from now on these are what it may offer under their names."""
+    """Write that these are what it may offer under their names from now on."""
     meet(db, upstream, source, now)
     for each in definitions:
         db.execute(
@@ -109,23 +118,32 @@ def accept(
 def accept_first(
     db: Db, upstream: UpstreamKey, source: str, definitions: Sequence[Definition], now: Millis
 ) -> bool:
-    """A job: pin what it offers, if it was never met before. What another offered under its name goes."""
+    """Accept what it offers, if it was never met before, and return whether it was not; resources and pages also where it was met before these
+    were pinned. All that another offered under its name goes."""
+    row = db.fetch_one(
+        "SELECT source FROM upstreams WHERE server = ? AND agent = ?", upstream.server, upstream.agent
+    )
     if not meet(db, upstream, source, now):
         return False
-    db.execute("DELETE FROM upstream_pins WHERE server = ? AND agent = ?", upstream.server, upstream.agent)
+    if row is not None and row["source"] == source:
+        definitions = [each for each in definitions if each.key.kind in LATER_KINDS]
+    else:
+        db.execute(
+            "DELETE FROM upstream_pins WHERE server = ? AND agent = ?", upstream.server, upstream.agent
+        )
     accept(db, upstream, source, definitions, by=BY_SETTINGS, now=now)
     return True
 
 
 def meet(db: Db, upstream: UpstreamKey, source: str, now: Millis) -> bool:
-    """Part of a job: whether this is the first time."""
+    """Write that it was met, and return whether this is the first time that all kinds of definitions are pinned of it."""
     made = db.execute(
         "INSERT INTO upstreams (server, agent, source, met_at) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (server, agent) DO UPDATE SET source = excluded.source, met_at = excluded.met_at"
         " WHERE upstreams.source <> excluded.source",
         upstream.server,
         upstream.agent,
-        source,
+        _ALL_KINDS + source,
         now,
     )
     return made == 1
@@ -134,8 +152,8 @@ def meet(db: Db, upstream: UpstreamKey, source: str, now: Millis) -> bool:
 def forget(
     db: Db, upstream: UpstreamKey, keys: Sequence[DefinitionKey] | None, *, by: str, now: Millis
 ) -> int:
-    """A job: take acceptance back, of all there is where `keys` is None; how many. An upstream of which nothing is left is still
-    one that was met: whoever forgets wants to look at it again."""
+    """Take acceptance back, of all there is where `keys` is None, and return of how many. An upstream is still one that was met when nothing of it
+    is left: whoever forgets wants to look at it again."""
     db.takes_away()
     if keys is None:
         known = list(load(db, upstream, "").pins)
