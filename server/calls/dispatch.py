@@ -88,6 +88,7 @@ def _named_tool(request: Request) -> CallToolParams:
     named = named_by(params, request.endpoint)
     if named is not params:
         request.route, request.rewritten = msgspec.structs.replace(request.route, params=named), True
+        request.searched = True
     return named
 
 

@@ -14,6 +14,7 @@ from server.calls.request import Request
 from server.calls.resource_methods import visible_resources, visible_templates
 from server.calls.rights.standing import Standing
 from server.calls.rights.visitors import is_visitor
+from server.mcp.carried_extensions import draws_pages
 from server.mcp.errors import MethodNotFound
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.method_params import LevelParams, ListParams
@@ -67,9 +68,13 @@ def _listed(request: Request) -> Callable[[ToolEntry], bool]:
     if FIND_TOOLS in endpoint.catalog.tools:
         from server.calls.servers.tool_search import listed_for
 
-        return listed_for(endpoint, principal, request.headers, request.route.params.meta)
-    standing = endpoint.rights.standing
-    return lambda entry: standing(principal, entry) is not Standing.HIDDEN
+        return listed_for(
+            endpoint, principal, request.headers, request.route.params.meta, pages=draws_pages(request.can)
+        )
+    standing, all_of_them = endpoint.rights.standing, draws_pages(request.can)
+    return lambda entry: (
+        (all_of_them or not entry.for_pages) and standing(principal, entry) is not Standing.HIDDEN
+    )
 
 
 async def list_resources(request: Request) -> ListResult:

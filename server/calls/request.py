@@ -103,6 +103,7 @@ class Request(msgspec.Struct, kw_only=True):
     unhooked: Mapping[str, Any] | None = (
         None  # as they were before a hook changed them: what it is known again by
     )
+    searched: bool = False  # its tool was named to `call_tool`, which models call
     rewritten: bool = False  # its arguments are not those that came, so no header repeats them
     record: CallRecord | None = None  # of the call, once it has ended
     inner: Inner | None = None  # None: nothing else can be used

@@ -31,6 +31,7 @@ from server.calls.tasks.task_order import TaskOrder, Who, owner_of
 from server.calls.tasks.task_outlet import TaskAttempt
 from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_outlet import Outlet
+from server.mcp.carried_extensions import draws_pages
 from server.mcp.errors import (
     AgentAway,
     AgentError,
@@ -213,11 +214,13 @@ def settle_tool(request: Request, name: str) -> None:
     """Settle which tool the request names, and how its caller stands to it. A tool that it must not know of is not found."""
     endpoint = request.endpoint
     request.tool, request.standing, request.priced, request.repeats = None, Standing.HIDDEN, False, False
-    tool = endpoint.catalog.tools.get(name)
-    if tool is not None:
+    tool = endpoint.catalog.tools.get(name) or endpoint.tool_called(name)
+    if tool is not None and not (tool.for_pages and not _from_page(request)):
         request.standing = endpoint.rights.standing(request.principal, tool)
         if request.standing is not Standing.HIDDEN:
             request.tool = tool
+            if tool.tool.name != name:
+                _rename(request, tool.tool.name)
             request.priced = tool.price is not None and endpoint.till is not None
             # What costs something is known again by the till.
             request.repeats = not request.priced and (
@@ -225,6 +228,17 @@ def settle_tool(request: Request, name: str) -> None:
                 or request.route.params.meta.idempotency_key is not UNSET
                 or (request.headers is not None and IDEMPOTENCY_HEADER in request.headers)
             )
+
+
+def _from_page(request: Request) -> bool:
+    """Return whether a page may have made the request: no search for tools has, and no client that draws none."""
+    return draws_pages(request.can) and not request.searched
+
+
+def _rename(request: Request, now: str) -> None:
+    """Make the request a call of the tool as it is called here, in everything that is decided or kept."""
+    params = msgspec.structs.replace(cast("CallToolParams", request.route.params), name=now)
+    request.route = msgspec.structs.replace(request.route, params=params)
 
 
 def order_of(request: Request, resumed: Any = None) -> TaskOrder:

@@ -7,7 +7,7 @@ text in `_meta` that is such an address is taken for one. Spec: ext-apps, "UI Re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 SCHEME: Final = "ui://"
 # Deeper in `_meta` no host looks for one.
@@ -39,6 +39,13 @@ def pages_in(meta: object, level: int = 0) -> Iterator[str]:
         given = cast("Any", meta)
         for each in given.values() if isinstance(meta, Mapping) else given:
             yield from pages_in(each, level + 1)
+
+
+def is_for(tool_meta: object, who: Literal["model", "app"]) -> bool:
+    """Return whether a tool is for the model, or for pages, as its `_meta.ui.visibility` has it: for both where it does not say."""
+    ui = cast("Mapping[str, Any]", tool_meta).get("ui") if isinstance(tool_meta, Mapping) else None
+    wanted = cast("Mapping[str, Any]", ui).get("visibility") if isinstance(ui, Mapping) else None
+    return not wanted or not isinstance(wanted, list) or who in cast("list[Any]", wanted)
 
 
 def without_pages(meta: Any, gone: Callable[[str], bool], level: int = 0) -> Any:

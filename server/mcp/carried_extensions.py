@@ -44,6 +44,11 @@ def is_extension(word: str) -> bool:
     return "/" in word
 
 
+def draws_pages(words: Iterable[str]) -> bool:
+    """Return whether a client says that it draws pages."""
+    return any(name_of(word) == APPS for word in words)
+
+
 def name_of(word: str) -> str:
     return word.partition(" ")[0]
 

@@ -6,13 +6,11 @@ import json
 import sys
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
-import httpx2
 import pytest
-from programs import SOURCE, WAIT_SECONDS, Program
+from page_clients import PAGES, Caller
+from programs import SOURCE, Program
 
-PAGES = "io.modelcontextprotocol/ui"
 UPSTREAM = """
     import json, sys
     modern = sys.argv[1] == "stateless"
@@ -41,47 +39,6 @@ UPSTREAM = """
 """
 
 
-class Caller:
-    """A client of one era that declares these extensions."""
-
-    def __init__(self, url: str, era: str, extensions: dict[str, Any]) -> None:
-        self.url, self.era, self.extensions = url, era, extensions
-        self.headers = {"Accept": "application/json, text/event-stream"}
-        if era == "handshake":
-            self.server = self.ask(
-                "initialize",
-                protocolVersion="2025-11-25",
-                capabilities={"extensions": extensions},
-                clientInfo={"name": "test", "version": "1"},
-            )
-        else:
-            self.headers["MCP-Protocol-Version"] = "2026-07-28"
-            self.server = self.ask("server/discover")
-
-    def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        headers = dict(self.headers)
-        if self.era == "stateless":
-            headers["Mcp-Method"] = method
-            if "name" in params:
-                headers["Mcp-Name"] = params["name"]
-            params["_meta"] = {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {"extensions": self.extensions},
-            }
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer = httpx2.post(self.url, json=body, headers=headers, trust_env=False, timeout=WAIT_SECONDS)
-        if session := answer.headers.get("mcp-session-id"):
-            self.headers["Mcp-Session-Id"] = session
-        data = (
-            answer.text if answer.text.startswith("{") else answer.text.partition("data: ")[2].splitlines()[0]
-        )
-        return json.loads(data)["result"]
-
-    def heard(self) -> Any:
-        answer = self.ask("tools/call", name="heard", arguments={})
-        return json.loads(answer["content"][0]["text"])
-
-
 @pytest.mark.parametrize("theirs", ["stateless", "handshake"])
 def test_what_one_side_declares_the_other_hears(home: Path, theirs: str) -> None:
     (home / "upstream.py").write_text(dedent(UPSTREAM), "utf-8")
@@ -97,4 +54,4 @@ def test_what_one_side_declares_the_other_hears(home: Path, theirs: str) -> None
                 {"mimeTypes": ["text/x"]},
                 False,
             )
-            assert caller.heard() == {PAGES: {"mimeTypes": ["text/y"]}}
+            assert json.loads(caller.call("heard")) == {PAGES: {"mimeTypes": ["text/y"]}}

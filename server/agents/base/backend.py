@@ -251,6 +251,15 @@ class DeclaresExtensions(Protocol):
 
 
 @runtime_checkable
+class HasPages(Protocol):
+    """A back-end whose tools have pages that may call its tools by the names which they have there."""
+
+    def called_by_page(self, name: str) -> str | None:
+        """Return the name here of the tool that a page calls so; None: there is none."""
+        ...
+
+
+@runtime_checkable
 class SkillLibrary(Protocol):
     """A library among whose resources are Agent Skills."""
 

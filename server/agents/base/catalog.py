@@ -28,6 +28,7 @@ from server.agents.base.backend import (
     Foreign,
     HasDeadlines,
     HasFreeTools,
+    HasPages,
     KeepsSessions,
     LibraryBackend,
     Neighbour,
@@ -43,7 +44,7 @@ from server.agents.base.backend import (
     Withholding,
 )
 from server.agents.base.name_choice import NO_OWNERS, Key, NameChoice
-from server.mcp.app_pages import pages_in
+from server.mcp.app_pages import is_for, pages_in
 from server.mcp.carried_extensions import united
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
@@ -118,7 +119,7 @@ class CatalogPolicy(Protocol):
 
 class ToolEntry(msgspec.Struct, frozen=True):
     """A tool. `price` is the till's (`PricedTool`), `policy` what stands in front of it (`ToolPolicy`); None is nothing, and then nobody
-    looks any further."""
+    looks any further. `for_pages`: it is for pages alone, and not for models."""
 
     tool: Tool
     schema: ToolSchema
@@ -126,6 +127,7 @@ class ToolEntry(msgspec.Struct, frozen=True):
     terms: CallTerms
     price: Any | None = None
     policy: Any | None = None
+    for_pages: bool = False
 
 
 class ResourceEntry(msgspec.Struct, frozen=True):
@@ -251,6 +253,16 @@ class Catalog:
 
     def get(self, name: str) -> ToolEntry | None:
         return self._lists.tools.get(name)
+
+    def called_by_page(self, name: str) -> ToolEntry | None:
+        """Return the tool that a page calls by the name which it has at the page's own server, if that is one server's."""
+        found = [
+            here
+            for source in self._sources
+            if isinstance(source.backend, HasPages)
+            and (here := source.backend.called_by_page(name)) is not None
+        ]
+        return self.tools.get(found[0]) if len(found) == 1 else None
 
     def withheld(self, name: str) -> str | None:
         """Tell why a tool of this name is not offered, where an agent has one that its owner has not looked at."""
@@ -642,7 +654,8 @@ def _reserved(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
 def _entry(
     tool: Tool, seen: Tool, backend: Backend, terms: CallTerms, price: Any | None, policy: Any | None
 ) -> ToolEntry:
-    return ToolEntry(seen, ToolSchema(tool), backend, terms, price, policy)
+    for_pages = not is_for(tool.meta, "model")
+    return ToolEntry(seen, ToolSchema(tool), backend, terms, price, policy, for_pages)
 
 
 def _priceless(tool: Tool) -> Tool:

@@ -19,9 +19,10 @@ from server.agents.mcp.asked_prices import AskedPrice, read_mark_up, tag_of
 from server.agents.mcp.given_addresses import scheme_of
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import UpstreamLists
+from server.agents.mcp.offered_pages import has_pages
 from server.agents.mcp.page_bounds import PageBounds
 from server.agents.mcp.resource_addresses import UpstreamAddresses
-from server.mcp.app_pages import pages_in
+from server.mcp.app_pages import is_for, pages_in
 from server.mcp.messages import Implementation, Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import ToolSchema
 from server.mcp.tool_names import MOST_LEGAL, LegalNames, legal
@@ -43,6 +44,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     # Of tools some of whose arguments are repeated in headers.
     input_schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     tasks: Mapping[str, str] = _NONE
+    page_names: Mapping[str, str] = _NONE  # tools that its pages may call, by their names there
     completes: frozenset[tuple[str, str]] = frozenset()
     features: frozenset[Feature] = frozenset()
     schemes: frozenset[str] = frozenset()  # of the addresses that are listed, as they are there
@@ -116,6 +118,11 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             prompt_names=prompt_names,
             seconds=seconds,
             tasks={name: lists.tasks[theirs] for name, theirs in tool_names.items() if theirs in lists.tasks},
+            page_names={
+                theirs: name for name, theirs in tool_names.items() if is_for(tools[name].meta, "app")
+            }
+            if has_pages(lists)
+            else _NONE,
             completes=frozenset(completes),
             features=lists.features,
             schemes=frozenset(

@@ -216,6 +216,9 @@ class McpBackend:
     def left_out(self) -> Sequence[str]:
         return self._upstream.left_out
 
+    def called_by_page(self, name: str) -> str | None:
+        return self._upstream.lists.page_names.get(name)
+
     def extensions(self) -> Mapping[str, Mapping[str, Any]]:
         return self._upstream.extensions
 

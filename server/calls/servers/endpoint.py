@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from server.agents.base.catalog import Catalog, CatalogError
+from server.agents.base.catalog import Catalog, CatalogError, ToolEntry
 from server.calls.rights.standing import Rights
 from server.calls.rights.step_ups import StepUps
 from server.calls.servers.me_resource import Me
@@ -119,6 +119,10 @@ class Endpoint:
         if revision.modern:
             return Face.EXTENSION
         return Face.CORE if revision.tasks else None
+
+    def tool_called(self, name: str) -> ToolEntry | None:
+        """Return the tool that is called so, here or by pages of its own server."""
+        return self.catalog.tools.get(name) or self.catalog.called_by_page(name)
 
     @property
     def refused_names(self) -> Sequence[str]:

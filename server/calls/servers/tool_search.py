@@ -86,7 +86,9 @@ class ToolSearch:
         return [
             each
             for each in best
-            if each.backend is not self and standing(caller, each) is not Standing.HIDDEN
+            if each.backend is not self
+            and not each.for_pages
+            and standing(caller, each) is not Standing.HIDDEN
         ]
 
 
@@ -96,21 +98,29 @@ def search(areas: Sequence[str], endpoint: Callable[[], Endpoint]) -> Source:
 
 
 def listed_for(
-    endpoint: Endpoint, principal: Principal, headers: Headers | None, meta: RequestMeta
+    endpoint: Endpoint, principal: Principal, headers: Headers | None, meta: RequestMeta, *, pages: bool
 ) -> Callable[[ToolEntry], bool]:
-    """Return which tools a list shows: the two, or all the others to a caller who wants them or may not search."""
+    """Return which tools a list shows: the two, or all the others to a caller who wants them or may not search. Tools for pages alone are shown
+    to clients that draw `pages`."""
     standing = endpoint.rights.standing
     finder = endpoint.catalog.tools[FIND_TOOLS]
     asked = meta.discovery
     if asked is UNSET and headers is not None:
         asked = headers.get(HEADER, b"").decode("latin-1")
     if not isinstance(finder.backend, ToolSearch):  # an agent's tool of that name
-        return lambda entry: standing(principal, entry) is not Standing.HIDDEN
+        return lambda entry: (
+            (pages or not entry.for_pages) and standing(principal, entry) is not Standing.HIDDEN
+        )
     if asked == "list" or standing(principal, finder) is Standing.HIDDEN:
         return lambda entry: (
-            not isinstance(entry.backend, ToolSearch) and standing(principal, entry) is not Standing.HIDDEN
+            not isinstance(entry.backend, ToolSearch)
+            and (pages or not entry.for_pages)
+            and standing(principal, entry) is not Standing.HIDDEN
         )
-    return lambda entry: isinstance(entry.backend, ToolSearch)
+    return lambda entry: (
+        isinstance(entry.backend, ToolSearch)
+        or (pages and entry.for_pages and standing(principal, entry) is not Standing.HIDDEN)
+    )
 
 
 def named_by(params: CallToolParams, endpoint: Endpoint) -> CallToolParams:
