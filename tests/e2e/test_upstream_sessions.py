@@ -1,47 +1,92 @@
-"""Two people behind a server of somebody else's: what one leaves in it is met by that one alone. With the official reference server and a
-FastMCP server that keeps a state."""
+"""Two people behind a server of somebody else's: what one leaves in it is met by that one alone. With the official reference server and its
+memory, and servers of FastMCP and the Python SDK that keep a state, over HTTP and pipes, as whomever they are called."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Callable, Generator, Mapping
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
 from mcp_calls import MODERN, call_tool
-from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Program, needed, until
+from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Program, claim_in_browser, needed, until
 
 from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 PEERS = ROOT / "tests" / "peers"
-EVERYTHING = PEERS / "node_modules" / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
+OFFICIAL = PEERS / "node_modules" / "@modelcontextprotocol"
+EVERYTHING = OFFICIAL / "server-everything" / "dist" / "index.js"
+MEMORY = OFFICIAL / "server-memory" / "dist" / "index.js"
 PEOPLE = ("alice", "bob")
-# As whom the upstream is called; what needs an authorization server of its own is in tests/agents/mcp/test_gateway_sessions.py.
+OAUTH = 'token_url = "{tokens}", client_id = "ostiary", client_secret = "file:shared"'
+# As whom the upstream is called. A person's own account there is connected in a browser: tests/agents/mcp/test_gateway_sessions.py.
 IDENTITIES = {
     "nobody": "",
     "one for all": 'token = "file:shared"',
-    "each by themselves": 'identity = "token"',
+    "token": 'identity = "token"',
+    "client-credentials": 'identity = "client-credentials"\noauth = { TABLE }',
+    "exchange": 'identity = "exchange"\noauth = { TABLE }',
+    "id-jag": 'identity = "id-jag"\noauth = { TABLE, authorization_server = "https://login.example.com" }',
 }
 
 
 @pytest.fixture
 def ostiary(home: Path) -> Program:
-    for name in ("shared", *PEOPLE):
-        (home / name).write_text(f"{name}-{'x' * 40}")
-        (home / name).chmod(0o600)
+    (home / "shared").write_text(f"shared-{'x' * 40}")
+    (home / "shared").chmod(0o600)
     return Program(command=SOURCE, home=home)
 
 
+@pytest.fixture
+def tokens() -> Generator[str]:
+    """The token endpoint of an authorization server that gives a token to whoever asks."""
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = b'{"access_token": "given", "token_type": "Bearer", "expires_in": 300}'
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/token"
+        server.shutdown()
+        thread.join()
+
+
 def settings(program: Program, *upstream: str) -> None:
-    tokens = "".join(f'[[server.tokens]]\nname = "{each}"\ntoken = "file:{each}"\n' for each in PEOPLE)
     agent = "\n".join(['[[server.agent]]\nkind = "mcp"\ntrust = "always"', *upstream])
-    (program.home / "ostiary.toml").write_text(f"[[server]]\n{tokens}{agent}\n", "utf-8")
+    (program.home / "ostiary.toml").write_text(f"[[server]]\n{agent}\n", "utf-8")
+
+
+def identified(identity: str, tokens: str) -> str:
+    return IDENTITIES[identity].replace("TABLE", OAUTH.format(tokens=tokens))
+
+
+def people(program: Program) -> None:
+    """Give alice and bob an account and a key each."""
+    for name in PEOPLE:
+        invitation = program.at_machine("invite", name)["url"]
+        assert claim_in_browser(invitation, "a passphrase of four words").status_code == 200
+        made = program.at_machine("api-keys", "create", name, "--user", name)
+        (program.home / name).write_text(made["key"])
 
 
 def of(program: Program, person: str) -> Mapping[str, str]:
@@ -76,76 +121,134 @@ def said(result: Mapping[str, Any]) -> str:
     return result["content"][0]["text"]
 
 
+class Peer(NamedTuple):
+    """A server that keeps something for whoever calls it: as the settings write it over its pipes, or over HTTP on a port."""
+
+    pipes: Sequence[str]
+    http: Sequence[str] = ()
+    said: str = r"Listening on (\S+)"
+
+
+def python(environment: str, file: str) -> Sequence[str]:
+    interpreter = ROOT / ".venvs" / environment / "bin" / "python"
+    return str(needed(interpreter, "scripts/peers python")), str(PEERS / file)
+
+
+def peer(name: str, port: int) -> Peer:
+    node = str(NODE_BIN / "node")
+    match name:
+        case "server-everything":
+            script = str(needed(EVERYTHING, "scripts/peers node"))
+            http = ("/usr/bin/env", f"PORT={port}", node, script, "streamableHttp")
+            return Peer((node, script, "stdio"), http, r"listening on port")
+        case "FastMCP":
+            command = python("fastmcp", "fastmcp_state.py")
+            return Peer((*command, "stdio"), command)
+        case _:
+            command = python("peers", "python_sdk_state.py")
+            return Peer(command, (*command, "http"))
+
+
 @contextmanager
-def everything(program: Program) -> Generator[str]:
+def upstream(program: Program, name: str, wire: str) -> Generator[str]:
+    """Give the settings that name it."""
     port = free_port()
-    script = needed(EVERYTHING, "scripts/peers node")
-    command = ["/usr/bin/env", f"PORT={port}", str(NODE_BIN / "node"), str(script), "streamableHttp"]
-    with program.starting(command=command) as background:
-        background.await_words(r"listening on port")
-        yield f"http://127.0.0.1:{port}/mcp"
+    found = peer(name, port)
+    if wire == "stdio":
+        yield f"command = {json.dumps(found.pipes)}"
+        return
+    with program.starting(command=found.http) as background:
+        said = background.await_words(found.said)
+        url = said[1] if said.groups() else f"http://127.0.0.1:{port}"
+        yield f'url = "{url}/mcp"'
 
 
-@contextmanager
-def memory(program: Program) -> Generator[str]:
-    python = needed(ROOT / ".venvs" / "fastmcp" / "bin" / "python", "scripts/peers python")
-    with program.starting(str(PEERS / "fastmcp_state.py"), command=[str(python)]) as background:
-        yield background.await_words(r"Listening on (\S+)")[1] + "/mcp"
+def listed(program: Program, endpoint: str, person: str) -> list[str]:
+    found = asked(program, endpoint, person, "resources/list")["result"]["resources"]
+    return [each["uri"] for each in found if "session" in each["uri"]]
 
 
-@pytest.mark.parametrize("identity", IDENTITIES)
-def test_a_file_that_one_makes_in_the_reference_server_is_theirs_alone(
-    ostiary: Program, identity: str
+def files_are_apart(program: Program, endpoint: str) -> None:
+    """Have each make a file in the reference server, and look for both."""
+    for person in PEOPLE:
+        made = {"name": f"{person}.gz", "data": f"data:text/plain,of-{person}", "outputType": "resourceLink"}
+        result = call_tool(endpoint, "gzip-file-as-resource", made, more=of(program, person))
+        assert not result.get("isError"), result
+    for person, other in (PEOPLE, PEOPLE[::-1]):
+        mine, theirs = (f"demo://resource/session/{each}.gz" for each in (person, other))
+        until(f"the file of {person}", lambda person=person: listed(program, endpoint, person) or None)
+        assert listed(program, endpoint, person) == [mine]
+        assert "result" in asked(program, endpoint, person, "resources/read", uri=mine)
+        assert "error" in asked(program, endpoint, person, "resources/read", uri=theirs)
+
+
+def words_are_apart(program: Program, endpoint: str) -> None:
+    """Have alice keep a word, and both look for one."""
+
+    def show(person: str) -> str:
+        return said(call_tool(endpoint, "show", {}, more=of(program, person)))
+
+    call_tool(endpoint, "keep", {"word": "of alice"}, more=of(program, "alice"))
+    assert [show(each) for each in PEOPLE] == ["of alice", "nothing"]
+    call_tool(endpoint, "keep", {"word": "of bob"}, more=of(program, "bob"))
+    assert [show(each) for each in PEOPLE] == ["of alice", "of bob"]
+
+
+@pytest.mark.parametrize("name", ["server-everything", "FastMCP", "Python SDK"])
+@pytest.mark.parametrize(
+    ("wire", "identity"), [("stdio", "nobody"), *(("http", each) for each in IDENTITIES)]
+)
+def test_what_one_leaves_in_a_server_of_others_is_met_by_that_one_alone(
+    ostiary: Program, tokens: str, name: str, wire: str, identity: str
 ) -> None:
-    with everything(ostiary) as url:
-        settings(ostiary, f'url = "{url}"', IDENTITIES[identity])
+    with upstream(ostiary, name, wire) as place:
+        settings(ostiary, place, 'era = "handshake"', identified(identity, tokens))
         with ostiary.serving() as server:
-            for person in PEOPLE:
-                made = {
-                    "name": f"{person}.gz",
-                    "data": f"data:text/plain,of-{person}",
-                    "outputType": "resourceLink",
-                }
-                result = call_tool(server.endpoint, "gzip-file-as-resource", made, more=of(ostiary, person))
-                assert not result.get("isError"), result
-            for person, other in (PEOPLE, PEOPLE[::-1]):
-                mine, theirs = (f"demo://resource/session/{each}.gz" for each in (person, other))
-                listed = asked(ostiary, server.endpoint, person, "resources/list")["result"]["resources"]
-                assert [each["uri"] for each in listed if "session" in each["uri"]] == [mine]
-                assert "result" in asked(ostiary, server.endpoint, person, "resources/read", uri=mine)
-                assert "error" in asked(ostiary, server.endpoint, person, "resources/read", uri=theirs)
+            people(ostiary)
+            apart = files_are_apart if name == "server-everything" else words_are_apart
+            apart(ostiary, server.endpoint)
 
 
-@pytest.mark.parametrize("identity", IDENTITIES)
-def test_what_one_keeps_in_a_session_of_fastmcp_is_theirs_alone(ostiary: Program, identity: str) -> None:
-    with memory(ostiary) as url:
-        settings(ostiary, f'url = "{url}"', 'era = "handshake"', IDENTITIES[identity])
-        with ostiary.serving() as server:
-            call_tool(server.endpoint, "keep", {"word": "of alice"}, more=of(ostiary, "alice"))
-            shown = [said(call_tool(server.endpoint, "show", {}, more=of(ostiary, each))) for each in PEOPLE]
-            assert shown == ["of alice", "nothing"]
-
-
-def test_each_caller_has_a_child_where_the_settings_say_so_and_else_it_is_said_that_they_share_one(
+def test_each_person_has_a_memory_where_the_command_gives_each_a_file_and_one_is_shared_where_not(
     ostiary: Program,
 ) -> None:
-    command = json.dumps([str(NODE_BIN / "node"), str(needed(EVERYTHING, "scripts/peers node")), "stdio"])
-    made = {"name": "mine.gz", "data": "data:text/plain,x", "outputType": "resourceLink"}
-    for share, seen in (("all", [1, 1]), ("caller", [1, 0])):
-        settings(ostiary, f"command = {command}", f'share = "{share}"')
+    """The file of server-memory is the same for every process of it, unless what starts it says another."""
+    memory = [str(NODE_BIN / "node"), str(needed(MEMORY, "scripts/peers node"))]
+    apart = f'MEMORY_FILE_PATH="$PWD/$OSTIARY_CALLER.jsonl" exec {shlex.join(memory)}'
+    folder = ostiary.home / "memories"
+    folder.mkdir()
+    shared = f"env = {{ MEMORY_FILE_PATH = {json.dumps(str(folder / 'all.jsonl'))} }}"
+    for command, more, seen in (
+        (memory, shared, ["alice", "alice"]),
+        (["sh", "-c", apart], "", ["alice", ""]),
+    ):
+        place = f"command = {json.dumps(command)}\nworking_dir = {json.dumps(str(folder))}"
+        settings(ostiary, place, more)
+        for again in (False, True):  # what is in a file outlives the processes
+            with ostiary.serving() as server:
+                if not (ostiary.home / "alice").exists():
+                    people(ostiary)
+                if not again:
+                    entity = {"name": "alice", "entityType": "person", "observations": []}
+                    call_tool(
+                        server.endpoint, "create_entities", {"entities": [entity]}, more=of(ostiary, "alice")
+                    )
+                found = [
+                    call_tool(server.endpoint, "read_graph", {}, more=of(ostiary, each))["structuredContent"]
+                    for each in PEOPLE
+                ]
+                assert ["".join(each["name"] for each in graph["entities"]) for graph in found] == seen
+
+
+def test_one_child_serves_all_where_the_settings_say_so_and_that_is_said(ostiary: Program) -> None:
+    with upstream(ostiary, "server-everything", "stdio") as place:
+        settings(ostiary, place, 'share = "all"')
         with ostiary.serving() as server:
-            if share == "all":
-                server.await_words("all who call share what")
+            server.await_words("all who call share what")
+            people(ostiary)
+            made = {"name": "mine.gz", "data": "data:text/plain,x", "outputType": "resourceLink"}
             call_tool(server.endpoint, "gzip-file-as-resource", made, more=of(ostiary, "alice"))
-
-            def listed(person: str) -> int:
-                found = asked(ostiary, server.endpoint, person, "resources/list")["result"]["resources"]
-                return sum("session" in each["uri"] for each in found)
-
-            until("the file of alice", lambda: listed("alice") or None)
-            call_tool(server.endpoint, "echo", {"message": "x"}, more=of(ostiary, "bob"))
-            assert [listed(each) for each in PEOPLE] == seen
-            assert ("all who call share what" in server.said()) == (share == "all")
+            until("the file of alice", lambda: listed(ostiary, server.endpoint, "bob") or None)
 
 
 # A server that keeps one word for as long as it runs.
@@ -188,7 +291,7 @@ def begun(endpoint: str) -> Callable[..., dict[str, Any]]:
 def test_a_task_runs_in_the_child_of_the_session_that_ordered_it(ostiary: Program) -> None:
     (ostiary.home / "keeper.py").write_text(KEEPER, "utf-8")
     command = json.dumps([sys.executable, str(ostiary.home / "keeper.py")])
-    upstream = f'kind = "mcp"\ntrust = "always"\ncommand = {command}\nshare = "caller"\nera = "handshake"'
+    upstream = f'kind = "mcp"\ntrust = "always"\ncommand = {command}\nera = "handshake"'
     (ostiary.home / "ostiary.toml").write_text(
         f'auth = "none"\n[[server]]\n[[server.agent]]\n{upstream}\n', "utf-8"
     )

@@ -1,6 +1,9 @@
-"""FastMCP with a state for each session, over Streamable HTTP. Run with the `fastmcp` environment; prints `Listening on URL`."""
+"""FastMCP with a state for each session, over Streamable HTTP, or with `stdio` over its pipes. Run with the `fastmcp` environment;
+over HTTP it prints `Listening on URL`.
+"""
 
 import socket
+import sys
 
 import uvicorn
 from fastmcp import Context, FastMCP
@@ -22,6 +25,9 @@ async def show(ctx: Context) -> str:
 
 
 def main() -> None:
+    if sys.argv[1:] == ["stdio"]:
+        server.run("stdio", show_banner=False)
+        return
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     print(f"Listening on http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(server.http_app(), log_level="warning", access_log=False)

@@ -31,6 +31,8 @@ LAUNCHERS: Final = ("_PYI_", "_MEI")
 LIBRARIES: Final = "LD_LIBRARY_PATH"
 LIBRARIES_BEFORE: Final = "LD_LIBRARY_PATH_ORIG"
 VARIABLES: Final = 100
+# Names the caller to a child that serves one alone.
+CALLER: Final = "OSTIARY_CALLER"
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _REFERENCE: Final = re.compile(r"(?:env|file):.+")
@@ -48,6 +50,10 @@ class ChildEnvironment(dict[str, str]):
     def __init__(self, variables: Mapping[str, str], kept_out: ForbiddenPaths | None) -> None:
         super().__init__(variables)
         self.kept_out: Final = kept_out
+
+    def with_caller(self, name: str) -> ChildEnvironment:
+        """Return the same for the child of one caller, who is named in a variable."""
+        return ChildEnvironment({**self, CALLER: name}, self.kept_out)
 
 
 def environment_problems(written: Written) -> list[tuple[str, str]]:

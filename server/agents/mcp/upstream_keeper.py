@@ -6,6 +6,8 @@ the upstream goes, and whoever calls it meanwhile is told so.
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +19,7 @@ import msgspec
 import trio
 
 from server.agents.base.backend import AgentRequest, Trouble
+from server.agents.base.child_environment import ChildEnvironment
 from server.agents.base.child_process import start_child
 from server.agents.mcp.given_addresses import Withheld
 from server.agents.mcp.mcp_settings import McpConfig
@@ -375,7 +378,7 @@ class Upstream:
             async with self._open_http(tells, nursery) as link:
                 yield link
             return
-        stream = self._start() if self._config.command else await dial(self._config.tcp, self._most)
+        stream = self._start(call) if self._config.command else await dial(self._config.tcp, self._most)
         agreed = False
         try:
             async with self._channel(stream, tells, self._era, call) as link:
@@ -433,12 +436,14 @@ class Upstream:
         ) as link:
             yield link
 
-    def _start(self) -> LineStream:
-        command = list(self._config.command)
+    def _start(self, call: SessionRequest | None) -> LineStream:
+        command, environment = list(self._config.command), self._environment
+        if self.callers is not None and isinstance(environment, ChildEnvironment):
+            environment = environment.with_caller(caller_name(call))
         try:
             child = start_child(
                 lambda reading, writing: command,
-                self._environment,
+                environment,
                 name=self._name,
                 log=self._log,
                 standard=True,
@@ -447,6 +452,19 @@ class Upstream:
         except OSError as error:
             raise ServerAway(f"cannot be started: {short_name(command[0])}: {error.strerror}") from error
         return LineStream(child, self._most)
+
+
+def caller_name(call: SessionRequest | None) -> str:
+    """Name the caller of a child to it: a person, or another with a login, by a digest that stays the same, a caller without by one that is
+    never used again. The child that serves no caller is told "nobody"."""
+    if call is None:
+        return "nobody"
+    caller = call.caller
+    if caller is None or not caller.identified:
+        return secrets.token_hex(16)
+    person = caller.subject if caller.kind == "user" else caller.user
+    named = ["", person] if person else [caller.kind, caller.subject]
+    return hashlib.sha256(msgspec.json.encode(named)).hexdigest()[:32]
 
 
 def _failure(error: BackendError) -> ServerFailure:
