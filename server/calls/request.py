@@ -19,13 +19,13 @@ from server.calls.sessions.ended_sessions import topic_of
 from server.calls.sessions.session import Session
 from server.calls.sessions.subscriptions import Subscription
 from server.mcp.call_failures import BackendError
-from server.mcp.call_outlet import LEVELS, LogLevel
+from server.mcp.call_outlet import LEVELS, LaterNews, LogLevel, LogMessage, is_wanted
 from server.mcp.call_questions import abilities
 from server.mcp.errors import BadParams, McpError
 from server.mcp.inbound_messages import Headers, Route
 from server.mcp.loads import Load
 from server.mcp.messages import RequestId
-from server.mcp.result_encoding import PAYMENT_EXTENSION
+from server.mcp.result_encoding import PAYMENT_EXTENSION, encode_log
 from server.mcp.versions import TASKS_EXTENSION, Revision
 from server.store.call_records.call_record import CallRecord
 from server.store.idempotency.call_keys import IDEMPOTENCY_HEADER
@@ -49,7 +49,7 @@ Inner: TypeAlias = Callable[["Request", UseKind, str, Mapping[str, Any]], Awaita
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """Back-ends know it as the `Origin` of a call. `still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that."""
+    """One request, which back-ends know as the `Origin` of a call. `still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that."""
 
     endpoint: Endpoint
     principal: Principal
@@ -189,6 +189,19 @@ class Request(msgspec.Struct, kw_only=True):
         if level not in LEVELS:
             raise BadParams(f"no such log level; use one of {', '.join(LEVELS)}")
         return None if self.line is SILENT else level
+
+    def later(self) -> LaterNews | None:
+        """Return the way to the caller's session for what an agent says there after this request. Where answers are redacted there is none, for
+        nothing would look these words through."""
+        session, policy = self.session, self.endpoint.catalog.policy
+        if session is None or (policy is not None and policy.redacts):
+            return None
+
+        async def tell(event: LogMessage) -> None:
+            if session.heard and is_wanted(event.level, session.log_level):
+                await session.send(encode_log(event.level, event.data, event.logger))
+
+        return LaterNews(tell, session.closed.wait)
 
     def asked_by(self) -> AskedBy:
         from server.calls.visible_caller import facts_of

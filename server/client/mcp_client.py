@@ -68,6 +68,9 @@ class TerminalRequest(msgspec.Struct, frozen=True, kw_only=True):
     def quiet(self) -> TerminalRequest:
         return QUIET
 
+    def later(self) -> None:
+        return None
+
 
 QUIET: Final = TerminalRequest()
 

@@ -5,7 +5,7 @@ No protocol era, no wire and no HTTP is known here. Failures are in call_failure
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
 
 import msgspec
@@ -39,6 +39,13 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
     level: LogLevel
     data: Any
     logger: str | None = None
+
+
+class LaterNews(msgspec.Struct, frozen=True):
+    """The way to whoever hears of a caller's session after a request."""
+
+    tell: Callable[[LogMessage], Awaitable[None]]
+    over: Callable[[], Awaitable[object]]  # returns when nobody hears it any more
 
 
 class Outlet(Protocol):

@@ -8,9 +8,10 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import httpx2
@@ -273,19 +274,40 @@ for line in sys.stdin:
 """
 
 
-def begun(endpoint: str) -> Callable[..., dict[str, Any]]:
-    """Begin a session of the handshake era, and return what asks in it."""
-    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+class Begun:
+    """A session of the handshake era."""
 
-    def ask(method: str, **params: Any) -> dict[str, Any]:
+    def __init__(self, endpoint: str) -> None:
+        self.heard: list[str] = []  # by `listen`
+        self._endpoint = endpoint
+        self._headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2025-11-25",
+        }
+        client = {"name": "client", "version": "1"}
+        self.ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client)
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer = httpx2.post(endpoint, json=message, headers=headers, timeout=WAIT_SECONDS, trust_env=False)
-        headers.setdefault("Mcp-Session-Id", answer.headers.get("mcp-session-id", ""))
+        answer = httpx2.post(
+            self._endpoint, json=message, headers=self._headers, timeout=WAIT_SECONDS, trust_env=False
+        )
+        self._headers.setdefault("Mcp-Session-Id", answer.headers.get("mcp-session-id", ""))
         return json.loads(answer.text.rpartition("data: ")[2])["result"]
 
-    client = {"name": "client", "version": "1"}
-    ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client)
-    return ask
+    def listen(self) -> None:
+        """Hear what belongs to no request, until the server ends."""
+        with (
+            suppress(httpx2.HTTPError),
+            httpx2.stream(
+                "GET", self._endpoint, headers=self._headers, timeout=None, trust_env=False
+            ) as answer,
+        ):
+            for line in answer.iter_lines():
+                self.heard.append(line)
+
+    def logs(self) -> list[str]:
+        return [line for line in self.heard if "notifications/message" in line]
 
 
 def test_a_task_runs_in_the_child_of_the_session_that_ordered_it(ostiary: Program) -> None:
@@ -297,7 +319,24 @@ def test_a_task_runs_in_the_child_of_the_session_that_ordered_it(ostiary: Progra
     )
     with ostiary.serving() as server:
         for word in ("one", "two"):
-            ask = begun(server.endpoint)
+            ask = Begun(server.endpoint).ask
             assert said(ask("tools/call", name="keep", arguments={"word": word})) == word
             task = ask("tools/call", name="show", arguments={}, task={"ttl": 60_000})["task"]
             assert said(ask("tasks/result", taskId=task["taskId"])) == word
+
+
+def test_what_the_reference_server_logs_between_two_calls_reaches_its_session_alone(ostiary: Program) -> None:
+    with everything(ostiary) as url:
+        upstream = f'kind = "mcp"\ntrust = "always"\nurl = "{url}"\nera = "handshake"'
+        (ostiary.home / "ostiary.toml").write_text(
+            f'auth = "none"\n[[server]]\n[[server.agent]]\n{upstream}\n', "utf-8"
+        )
+        with ostiary.serving() as server:
+            mine, theirs = Begun(server.endpoint), Begun(server.endpoint)
+            for each in (mine, theirs):
+                Thread(target=each.listen, daemon=True).start()
+                each.ask("logging/setLevel", level="debug")
+                each.ask("tools/call", name="echo", arguments={"message": "x"})
+            mine.ask("tools/call", name="toggle-simulated-logging", arguments={})
+            until("what it logs", lambda: mine.logs() or None)
+            assert theirs.logs() == []

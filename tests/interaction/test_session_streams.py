@@ -7,8 +7,12 @@ import trio
 import trio.testing
 
 from auth.values.identity_model import Principal
+from server.agents.base.backend import ToolCall
 from server.calls.caller_outlet import KEEP_ALIVE_SECONDS
-from tests.interaction.agents import USER, agent
+from server.mcp.call_outlet import LaterNews, LogMessage, Outlet
+from server.mcp.result_encoding import ToolResult
+from tests.calls.policy.governing import governing
+from tests.interaction.agents import USER, agent, says
 from tests.interaction.session_house import PROGRESS, Steps, living
 from tests.pair import frames, messages, next_frame, next_message, talk
 
@@ -192,3 +196,33 @@ async def test_other_verbs_are_not_served(verb: str) -> None:
         one = await talk(made.pair)
         assert (await made.pair.request(verb, headers=one.headers)).status == 405
         assert (await one.ask("ping")).status == 200
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_what_an_agent_logs_after_a_call_is_told_there_from_the_level_that_is_wanted(
+    hidden: bool,
+) -> None:
+    kept: list[LaterNews | None] = []
+
+    async def work(call: ToolCall, outlet: Outlet) -> ToolResult:
+        kept.append(call.later())
+        return says("done")
+
+    settings = {"name": "main", "tools": {"other": {"redact": {"sets": ["emails"]}}} if hidden else {}}
+    async with governing(settings) as ruled, living(agent(work=work), governing=ruled.policy) as made:
+        one = await talk(made.pair)
+        await one.ask("tools/call", {"name": "work", "arguments": {}})
+        (later,) = kept
+        assert (later is None) is hidden
+        if later is None:
+            return
+        await later.tell(LogMessage(level="error", data="nobody reads"))
+        with trio.fail_after(60):
+            async with one.listens() as stream:
+                assert await stream.read() == b": keep-alive\n\n"
+                await later.tell(LogMessage(level="debug", data="below what is wanted"))
+                await later.tell(LogMessage(level="error", data="fire"))
+                told = await next_message(stream)
+                assert (told["method"], told["params"]["data"]) == ("notifications/message", "fire")
+                made.session(one).close()
+                await later.over()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 import msgspec
 
 from server.mcp.call_failures import BackendError
-from server.mcp.call_outlet import LogLevel, Outlet
+from server.mcp.call_outlet import LaterNews, LogLevel, Outlet
 from server.mcp.caller_view import CallerIdentity
 from server.mcp.carried_extensions import is_extension
 from server.mcp.messages import (
@@ -77,6 +77,10 @@ class Origin(Protocol):
         """Return a header as it came, but for `traceparent` of a traced call; the name in lower case. None of `SECRET_HEADERS`."""
         ...
 
+    def later(self) -> LaterNews | None:
+        """Return the way to the session of its caller, for what is said there after it."""
+        ...
+
     async def use(self, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the result as it goes over the wire. Raises `NoSuchResource`, and `BackendError` for whatever else keeps the caller from it."""
         ...
@@ -116,6 +120,9 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     def quiet(self) -> AgentRequest:
         """Return the request without anybody who is asked or told meanwhile."""
         return msgspec.structs.replace(self, can=frozenset(), wants_progress=False, log_level=None)
+
+    def later(self) -> LaterNews | None:
+        return None if self.origin is None else self.origin.later()
 
     @property
     def told_apart(self) -> bool:

@@ -108,6 +108,11 @@ class ToolPrices(Protocol):
 class CatalogPolicy(Protocol):
     """The policies in front of a server's tools (server/calls/policy)."""
 
+    @property
+    def redacts(self) -> bool:
+        """True if anything is hidden of what any tool says."""
+        ...
+
     def of(self, tool: Tool, /) -> Any | None:
         """Return the policy of a tool; None: it has none. Raises `BadTerms`."""
         ...

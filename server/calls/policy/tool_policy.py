@@ -52,6 +52,13 @@ class ServerPolicy:
             if tool.confirm is not None and tool.confirm.preview:
                 self._shown_by.setdefault(tool.confirm.preview, []).append(name)
 
+    @property
+    def redacts(self) -> bool:
+        """True if anything is hidden of what any tool says."""
+        return self.redactor is not None or any(
+            tool.redact != _NOTHING for tool in self._settings.tools.values()
+        )
+
     def of(self, tool: Tool) -> ToolPolicy | None:
         """Return what concerns a tool; None: a call of it takes the short way. Raises `BadTerms`."""
         name = tool.name

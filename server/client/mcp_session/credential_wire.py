@@ -42,6 +42,8 @@ from server.payments.x402.payment_headers import PAYMENT_SIGNATURE, X_PAYMENT
 T = TypeVar("T")
 
 STREAMS: Final = 4
+# Sessions of callers that are listened to at once, each with a connection. The one that was begun first gives way.
+HEARD_AT_ONCE: Final = 32
 CHALLENGE_CHARACTERS: Final = 4096
 # Shorter values are words, not credentials.
 MASKED_CHARACTERS: Final = 8
@@ -79,6 +81,7 @@ class CredentialWire(HttpWire):
         self._streams = Fetcher(where.url, connections=STREAMS, ca_file=ca_file)
         # Each call may fetch the rest of its answer, while its first connection is still open.
         self._rests = Fetcher(where.url, connections=where.connections, ca_file=ca_file)
+        self._logs = Fetcher(where.url, connections=HEARD_AT_ONCE, ca_file=ca_file)
         both = (("Content-Type", JSON), ("Accept", f"{JSON}, {EVENTS}"))
         self._post: Final = self._calls.prepare("POST", both)
         self._stream_post: Final = self._streams.prepare("POST", both)
@@ -128,6 +131,13 @@ class CredentialWire(HttpWire):
         head = (self._stream_get if message is None else self._stream_post) + headers
         return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
 
+    def attend(
+        self, headers: bytes, call: SessionRequest | None
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        if call is None:
+            return self.stream(None, headers, None)
+        return self._open(self._logs, self._rest_get + headers, b"", call, ENDLESS_BYTES)
+
     async def delete(self, headers: bytes, call: SessionRequest | None) -> None:
         async with self._open(self._calls, self._delete + headers, b"", call, ERROR_BYTES):
             return
@@ -149,6 +159,7 @@ class CredentialWire(HttpWire):
         await self._calls.aclose()
         await self._streams.aclose()
         await self._rests.aclose()
+        await self._logs.aclose()
 
     @asynccontextmanager
     async def _open(

@@ -28,6 +28,7 @@ from server.client.mcp_session.session_messages import (
     ServerRefusal,
     too_large,
 )
+from server.client.mcp_session.session_request import SessionRequest
 from server.lib.http_client.failures import FetchFailed
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.server_sent_events import EventDecoder, EventTooLarge
@@ -173,10 +174,11 @@ async def listen(
     *,
     in_session: bool,
     missed: Callable[[Exception | None], None],
+    call: SessionRequest | None = None,
     sleep: Sleep = trio.sleep,
 ) -> bool:
     """Read what a server of the handshake era says unasked, on a GET. Return True if it has lost the session, False if it offers no such stream.
-    `missed`: a stream ended, for this reason if there is one, and is about to be opened again."""
+    `call`: in whose session; None: ours. `missed`: a stream ended, for this reason if there is one, and is about to be opened again."""
     place, opened = StreamPlace(), False
     while True:
         decoder = EventDecoder(limit=wire.most)
@@ -189,7 +191,7 @@ async def listen(
             return await take(message)
 
         try:
-            async with wire.stream(None, head + place.lines, None) as answer:
+            async with wire.attend(head + place.lines, call) as answer:
                 if is_stream(answer):
                     opened = True
                     await heard(answer, decoder, counted)

@@ -52,6 +52,7 @@ class HttpSession(msgspec.Struct, eq=False):
     begun: int = 0  # requests so far
     # What is listed in it, and how many requests had been made by then: each may have changed it.
     resources: tuple[int, Sequence[Resource]] | None = None
+    heard: bool = False  # somebody listens, or wanted to, to what is said in it between requests
 
     def named(self, session_id: str) -> None:
         """Take the id that the server gave. Raises `NoMcpServer` for one that cannot be used."""
@@ -171,6 +172,10 @@ class HttpSessions:
             return
         del self._theirs[key]
         await self._say_farewells([found])
+
+    def holds(self, session: HttpSession) -> bool:
+        """Return whether this is still the session of a caller."""
+        return any(each is session for each in self._theirs.values())
 
     async def renew(self, lost: HttpSession, call: SessionRequest | None) -> bool:
         """Begin another in its place, one for all who noticed. Return whether it was the connection's own."""

@@ -68,6 +68,12 @@ class HttpWire(ABC):
     ) -> AbstractAsyncContextManager[UpstreamAnswer]:
         """Open a stream that lasts: a GET, or a POST of this message."""
 
+    def attend(
+        self, headers: bytes, call: SessionRequest | None
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        """Open the stream of a session on which its server says what belongs to no request."""
+        return self.stream(None, headers, call)
+
     @abstractmethod
     async def delete(self, headers: bytes, call: SessionRequest | None) -> None: ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from server.mcp.call_outlet import LogLevel
+from server.mcp.call_outlet import LaterNews, LogLevel
 from server.mcp.caller_view import CallerIdentity
 
 
@@ -45,6 +45,10 @@ class SessionRequest(Protocol):
 
     def quiet(self) -> SessionRequest:
         """Return the request without anybody who is asked or told meanwhile."""
+        ...
+
+    def later(self) -> LaterNews | None:
+        """Return the way to the caller's session after this request; None: nobody hears anything then."""
         ...
 
 

@@ -35,6 +35,7 @@ from server.client.mcp_session.http_wire import HttpWire, NotReached, lines_of
 from server.client.mcp_session.incoming_messages import cancelled_params, lower
 from server.client.mcp_session.sent_requests import SentRequest
 from server.client.mcp_session.session_link import Link, ReadResources, ServerNews
+from server.client.mcp_session.session_logs import SessionLogs
 from server.client.mcp_session.session_messages import (
     Answered,
     Asked,
@@ -84,6 +85,7 @@ class HttpLink(Link):
         self._nursery = nursery
         self._scopes: dict[int, trio.CancelScope] = {}
         self._sessions = HttpSessions(wire, self._greet, engaged=engaged)
+        self._logs = SessionLogs(wire, self._sessions.holds)
         self._changes = HttpChanges(
             wire,
             tells,
@@ -258,13 +260,23 @@ class HttpLink(Link):
 
     async def _set_level(self, call: SessionRequest, wanted: LogLevel) -> None:
         session = await self._sessions.of(call)
-        if not self.agreement.has("logging") or not lower(wanted, session.level):
+        if not self.agreement.has("logging"):
+            return
+        if not session.heard and session.call is not None:
+            self._hear_later(session, call)
+        if not lower(wanted, session.level):
             return
         session.level = wanted
         try:
             await self.request("logging/setLevel", {"level": wanted}, call=call.quiet())
         except ServerRefusal:
             return
+
+    def _hear_later(self, session: HttpSession, call: SessionRequest) -> None:
+        session.heard = True
+        later = call.later()
+        if later is not None and self._nursery is not None:
+            self._nursery.start_soon(self._logs.hear, session, later)
 
     async def _reply(self, running: SentRequest, message: bytes) -> None:
         await self._sessions.say(message, running.call)

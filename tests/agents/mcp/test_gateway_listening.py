@@ -155,7 +155,10 @@ async def listening(answer: Mapping[str, Any], *, modern: bool) -> str:
 
     async with trio.open_nursery() as nursery:
         changes = http_changes.HttpChanges(
-            cast("HttpWire", SimpleNamespace(stream=stream, most=Wire.most, problem=Wire().problem)),
+            cast(
+                "HttpWire",
+                SimpleNamespace(stream=stream, attend=stream, most=Wire.most, problem=Wire().problem),
+            ),
             ServerNews(nursery.cancel_scope.cancel, came.append),
             take=taker,
             number=lambda: 7,

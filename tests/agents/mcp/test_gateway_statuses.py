@@ -504,20 +504,24 @@ async def test_what_lasts_has_connections_of_its_own_and_all_are_closed(
         Log().logger,
         "test",
     )
-    calls, streams, rests = made
+    calls, streams, rests, logs = made
     for message, caller in ((None, None), (b"{}", CALLER), (None, CALLER)):
         async with over.stream(message, b"", caller):
+            pass
+    for caller in (None, CALLER):
+        async with over.attend(b"", caller):
             pass
     async with over.post(b"{}", b"", CALLER):
         pass
     await over.delete(b"", CALLER)
     both = f"{JSON}, {EVENTS}"
-    assert streams.sent == [(f"GET {EVENTS}\r\n".encode(), b""), (f"POST {both}\r\n".encode(), b"{}")]
-    assert rests.sent == [(f"GET {EVENTS}\r\n".encode(), b"")]
+    get = (f"GET {EVENTS}\r\n".encode(), b"")
+    assert streams.sent == [get, (f"POST {both}\r\n".encode(), b"{}"), get]
+    assert rests.sent == logs.sent == [get]
     assert calls.sent == [(f"POST {both}\r\n".encode(), b"{}"), (f"DELETE {JSON}\r\n".encode(), b"")]
-    assert (calls.most, streams.most, rests.most) == (7, credential_wire.STREAMS, 7)
+    assert [each.most for each in made] == [7, credential_wire.STREAMS, 7, credential_wire.HEARD_AT_ONCE]
     await over.aclose()
-    assert (calls.closed, streams.closed, rests.closed) == (True, True, True)
+    assert all(each.closed for each in made)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,9 @@ class Wire:
 
     stream = post
 
+    def attend(self, headers: bytes, call: Any) -> Any:
+        return self.stream(None, headers, call)
+
     async def ask(
         self, message: bytes, headers: bytes, call: Any, read: Callable[[Answer], Awaitable[Raw]]
     ) -> Raw:
