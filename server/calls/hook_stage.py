@@ -1,4 +1,4 @@
-"""A call that the owner's own code looks at: before it is made, and again when it is answered. What may be said there, and by whom, is
+"""A call that the owner's own code looks at: before it is made, and again when it is answered. The words that may be said there are
 server/calls/policy/hooks.py's.
 """
 
@@ -19,7 +19,7 @@ from server.calls.request import Request
 from server.lib.log.structured_log import scrubbed
 from server.mcp.errors import McpError
 from server.mcp.messages import TextContent
-from server.mcp.result_encoding import ToolResult, as_text
+from server.mcp.result_encoding import ToolResult, as_text, members_of
 
 REASON_CHARACTERS: Final = 1000  # of what is kept of a hook's own words
 Misfit: TypeAlias = Callable[[Mapping[str, Any]], ToolResult | None]
@@ -28,7 +28,7 @@ Misfit: TypeAlias = Callable[[Mapping[str, Any]], ToolResult | None]
 async def looked_at(
     request: Request, tool: ToolEntry, policy: ToolPolicy, hook: Hook, misfit: Misfit
 ) -> ToolResult | None:
-    """The hook's answer, where that stands for the tool's. Its arguments are the request's from now on. Raises `CallNotMade`."""
+    """Ask the hook, and return its answer where that stands for the tool's. Its arguments are the request's from now on. Raises `CallNotMade`."""
     try:
         said = await hook.ask(_call_of(request, policy, hook), _caller_of(request))
         if said.result is not None:
@@ -52,9 +52,7 @@ async def looked_at(
 async def looked_at_again(
     request: Request, tool: ToolEntry, policy: ToolPolicy, hook: Hook, answer: ToolResult, outcome: str
 ) -> tuple[ToolResult, str]:
-    given: dict[str, Any] = {"content": answer.content, "isError": answer.is_error}
-    if answer.structured is not UNSET:
-        given["structuredContent"] = answer.structured
+    given = members_of(answer)
     try:
         said = await hook.ask({**_call_of(request, policy, hook), "result": given}, _caller_of(request))
         if said.result is not None:
@@ -74,7 +72,7 @@ async def looked_at_again(
 
 
 def _call_of(request: Request, policy: ToolPolicy, hook: Hook) -> dict[str, Any]:
-    """What a hook is told. Never a token."""
+    """Return what a hook is told: never a token."""
     principal = request.principal
     caller = {
         "kind": principal.kind.value,
@@ -99,7 +97,7 @@ def _caller_of(request: Request) -> HookCaller:
 
 
 def _conforming(tool: ToolEntry, result: ToolResult) -> ToolResult:
-    """Raises `HookFailed` where it is not what the tool promises."""
+    """Return a result that is what the tool promises. Raises `HookFailed`."""
     if not result.is_error and tool.schema.promises and not tool.schema.conforms(result.structured):
         raise HookFailed("its result is not what the outputSchema of the tool promises")
     if not result.content and result.structured is not UNSET:
@@ -108,7 +106,7 @@ def _conforming(tool: ToolEntry, result: ToolResult) -> ToolResult:
 
 
 def _rewrite(request: Request, arguments: dict[str, Any], misfit: Misfit) -> None:
-    """Raises `HookFailed` where they are not what the tool takes."""
+    """Take the hook's arguments in place of the caller's. Raises `HookFailed` where they are not what the tool takes."""
     request.rewritten = True
     try:
         fits = misfit(arguments) is None
@@ -121,6 +119,6 @@ def _rewrite(request: Request, arguments: dict[str, Any], misfit: Misfit) -> Non
 
 
 async def _tell_of_failure(request: Request, policy: ToolPolicy, hook: Hook, error: HookFailed) -> None:
-    """Its words are its author's, and for the owner alone."""
+    """Tell the owner alone why a hook failed: its words are its author's."""
     hook.blame(error)
     await tell(request, policy, "hook_failed", kept=True, reason=scrubbed(str(error)[:REASON_CHARACTERS]))

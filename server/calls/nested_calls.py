@@ -1,8 +1,8 @@
-"""What a running call uses of its own server: a tool, a resource, a prompt, by the same way as if its caller asked for it, with that
+"""The uses that a running call makes of its own server: a tool, a resource, a prompt, by the same way as if its caller asked for it, with that
 caller's rights, limits and records. The deadline of the call around it bounds it.
 
-Not by this way: questions, because the caller has not seen what asks; tools with a price, because nobody agreed to pay. What is used
-inside of what is used inside … ends at a depth.
+Not by this way: questions, because the caller has not seen what asks; tools with a price, because nobody agreed to pay. Uses
+inside of uses end at a depth.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import msgspec
-from msgspec import UNSET
 
 from server.agents.base.backend import NoSuchResource, UseKind
 from server.calls.prompt_methods import get_prompt
@@ -20,10 +19,11 @@ from server.calls.resource_methods import read_resource
 from server.calls.tools_call import call_tool, settle_tool
 from server.mcp.call_failures import BackendError
 from server.mcp.errors import McpError, UnknownPrompt, UnknownResource, UnknownTool
+from server.mcp.further_members import flat
 from server.mcp.inbound_messages import Route
 from server.mcp.method_params import CallToolParams, GetPromptParams, Params, ReadResourceParams
 from server.mcp.method_table import METHODS
-from server.mcp.result_encoding import PromptResult, ReadResourceResult, ToolResult
+from server.mcp.result_encoding import PromptResult, ReadResourceResult, ToolResult, members_of
 from server.mcp.versions import LATEST
 
 # Deeper than anybody builds on purpose.
@@ -38,7 +38,7 @@ _METHOD: Final[Mapping[UseKind, str]] = {
 
 
 async def use(request: Request, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of the result. Raises `NoSuchResource` where there is none of that name for this caller, and `BackendError`."""
+    """Return the fields of the result. Raises `NoSuchResource` where there is none of that name for this caller, and `BackendError`."""
     if request.depth >= MOST_DEPTH:
         raise BackendError(f"calls inside of calls go no deeper than {MOST_DEPTH}")
     outermost = request if request.outermost is None else request.outermost
@@ -104,21 +104,18 @@ async def _tool(request: Request, name: str) -> Mapping[str, Any]:
     result = await call_tool(request)
     if not isinstance(result, ToolResult):
         raise BackendError(f"the tool {name} does not answer at once, or asks its caller something")
-    fields: dict[str, Any] = {"content": result.content, "isError": result.is_error}
-    if result.structured is not UNSET:
-        fields["structuredContent"] = result.structured
-    return fields
+    return members_of(result)
 
 
 async def _resource(request: Request) -> Mapping[str, Any]:
     result = await read_resource(request)
     if not isinstance(result, ReadResourceResult):
         raise BackendError("the resource asks its caller something")
-    return {"contents": result.contents}
+    return {"contents": [flat(each) for each in result.contents]}
 
 
 async def _prompt(request: Request) -> Mapping[str, Any]:
     result = await get_prompt(request)
     if not isinstance(result, PromptResult):
         raise BackendError("the prompt asks its caller something")
-    return {"messages": result.messages}
+    return {"messages": [{"role": each.role, "content": flat(each.content)} for each in result.messages]}

@@ -1,7 +1,7 @@
 """MCP's nouns as structs, and the one place where bytes become a JSON-RPC message.
 
-A message keeps its `params` raw: the method's own type decodes them once (method_table.py). What the revisions call things
-and leave out is shaped in result_encoding.py. Spec: schema 2026-07-28; JSON-RPC 2.0.
+A message keeps its `params` raw: the method's own type decodes them once (method_table.py). The names and omissions of each revision
+are result_encoding.py's. Spec: schema 2026-07-28; JSON-RPC 2.0.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from server.mcp.errors import InvalidRequest, McpError, ParseError
 
 # A name that is sent back with every message about it: longer than a client makes one, and nothing to multiply a body by.
 MAX_NAME: Final = 1024
+# Where members are kept that are not known here; nothing that comes or goes on a wire has it.
+FURTHER: Final = "io.ostiary/further"
 
 RequestId: TypeAlias = int | Annotated[str, Meta(max_length=MAX_NAME)]
 ProgressToken: TypeAlias = int | Annotated[str, Meta(max_length=MAX_NAME)]
@@ -36,10 +38,11 @@ class Icon(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="type"):
-    """What every kind of content may carry."""
+    """The members that every kind of content may have. `further`: those that are not known here (further_members.py)."""
 
     annotations: Annotations | UnsetType = UNSET
     meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+    further: Mapping[str, Any] | UnsetType = field(default=UNSET, name=FURTHER)
 
 
 class TextContent(Block, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="text"):
@@ -64,6 +67,7 @@ class ResourceContents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     text: str | UnsetType = UNSET
     blob: str | UnsetType = UNSET
     meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+    further: Mapping[str, Any] | UnsetType = field(default=UNSET, name=FURTHER)
 
 
 class EmbeddedResource(Block, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="resource"):
@@ -92,7 +96,7 @@ class ToolAnnotations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Whether a call of the tool can be a task (2025-11-25; the extension of 2026-07-28 leaves it to the server)."""
+    """The tool's word on whether a call can be a task (2025-11-25; the extension of 2026-07-28 leaves it to the server)."""
 
     task_support: Literal["forbidden", "optional", "required"] = "forbidden"
     by_hand: bool = False  # ours, never sent: it begins as a call, and the tool says when it becomes a task
@@ -108,6 +112,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     annotations: ToolAnnotations | UnsetType = UNSET
     execution: ToolExecution | UnsetType = UNSET
     meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+    further: Mapping[str, Any] | UnsetType = field(default=UNSET, name=FURTHER)
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -206,7 +211,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _Loose(msgspec.Struct):
-    """As much of a bad message as its refusal can use."""
+    """The part of a bad message that its refusal can use."""
 
     id: Any = None
     method: Any = None
@@ -220,7 +225,7 @@ _decode_items: Final = msgspec.json.Decoder(list[Raw]).decode
 
 
 def decode(body: bytes) -> Message | Batch:
-    """One JSON text to a message, or to the items of a batch (each goes through `decode_one`). Never raises."""
+    """Decode one JSON text to a message, or to the items of a batch (each goes through `decode_one`). This never raises."""
     # Fields that are skipped are not checked for UTF-8 by the decoder.
     if not body.isascii():
         try:

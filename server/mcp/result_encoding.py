@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, UnsetType, field
 
 from server.mcp.call_questions import Question
 from server.mcp.errors import WIRE, AgentError, McpError
+from server.mcp.further_members import flat
 from server.mcp.messages import (
     AudioContent,
     Content,
@@ -146,12 +147,23 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     structured: Any = UNSET
     is_error: bool = False
     meta: Mapping[str, Any] | None = None
+    # Members of the result that are not known here; not None where a block has such, too (further_members.py).
+    further: Mapping[str, Any] | None = None
     # What is structured is no answer of the tool but asks for payment: clients of every revision look for it there.
     asks_payment: bool = False
 
 
 def text_result(text: str) -> ToolResult:
     return ToolResult(content=(TextContent(text=text),))
+
+
+def members_of(result: ToolResult) -> dict[str, Any]:
+    """Return the members of a result, but for `_meta`."""
+    content = result.content if result.further is None else [flat(block) for block in result.content]
+    members = {**(result.further or {}), "content": content, "isError": result.is_error}
+    if result.structured is not UNSET:
+        members["structuredContent"] = result.structured
+    return members
 
 
 def failed_result(text: str) -> ToolResult:
@@ -234,6 +246,8 @@ def encode_result(request_id: RequestId, result: Result, revision: Revision, ser
     """Encode a result. Raises what msgspec raises when a back-end put something into its answer that JSON does not have."""
     if type(result) is not ToolResult:
         return _encode(_Response(request_id, _shape(result, revision, server)))
+    if result.further is not None:
+        return _encode(_Response(request_id, _open_tool_result(result, revision, server)))
     if not revision.modern:
         return _encode(_Response(request_id, _older_tool_result(result, revision)))
     meta = server.meta if result.meta is None else {**result.meta, SERVER_INFO: server.brief}
@@ -279,6 +293,18 @@ def encode_log(level: Level, data: Any, logger: str | None) -> bytes:
     return _encode(_Notification("notifications/message", told))
 
 
+def _open_tool_result(result: ToolResult, revision: Revision, server: ServerIdentity) -> Mapping[str, Any]:
+    """Return a result with members that are not known here, in every revision where they came."""
+    if revision.modern:
+        meta = {**(result.meta or {}), SERVER_INFO: server.brief}
+        return {**members_of(result), "resultType": "complete", "_meta": meta}
+    older = _older_tool_result(result, revision)
+    members = members_of(
+        msgspec.structs.replace(result, content=older.content, structured=older.structured_content)
+    )
+    return members if result.meta is None else {**members, "_meta": result.meta}
+
+
 def _older_tool_result(result: ToolResult, revision: Revision) -> _ToolResult:
     structured = result.structured
     spoken = revision.structured or result.asks_payment
@@ -322,7 +348,7 @@ def _shape(result: Result, revision: Revision, server: ServerIdentity) -> dict[s
             if next_cursor is not None:
                 shaped["nextCursor"] = next_cursor
         case ReadResourceResult(contents):
-            shaped = {"contents": contents}
+            shaped = {"contents": [flat(each) for each in contents]}
         case PromptResult(messages, description):
             shaped = {"messages": [_message(message, revision) for message in messages]}
             if description is not None:
@@ -394,10 +420,9 @@ def _capabilities(offers: Offers, revision: Revision) -> dict[str, Any]:
     return declared
 
 
-def _message(message: PromptMessage, revision: Revision) -> PromptMessage:
-    if revision.icons:
-        return message
-    return PromptMessage(role=message.role, content=_older(message.content, revision))
+def _message(message: PromptMessage, revision: Revision) -> Mapping[str, Any]:
+    content = message.content if revision.icons else _older(message.content, revision)
+    return {"role": message.role, "content": flat(content)}
 
 
 def _info(info: Implementation, revision: Revision) -> Implementation:
@@ -408,12 +433,11 @@ def _info(info: Implementation, revision: Revision) -> Implementation:
     )
 
 
-def _item(
-    item: Tool | Resource | ResourceTemplate | Prompt, revision: Revision
-) -> Tool | Resource | ResourceTemplate | Prompt:
+def _item(item: Tool | Resource | ResourceTemplate | Prompt, revision: Revision) -> Any:
     """Leave out the fields that the revision does not know."""
     if isinstance(item, Tool):
-        return _tool(item, revision)
+        tool = _tool(item, revision)
+        return tool if tool.further is UNSET else flat(tool)
     if revision.icons:
         return item
     if revision.structured:

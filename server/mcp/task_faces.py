@@ -25,7 +25,7 @@ from msgspec import UNSET, UnsetType
 from server.mcp.call_questions import Question
 from server.mcp.errors import WIRE, AgentError, BadCursor, McpError, MethodNotFound, MissingCapability
 from server.mcp.messages import TextContent, Tool, ToolExecution
-from server.mcp.result_encoding import RawResult, ToolResult
+from server.mcp.result_encoding import RawResult, ToolResult, members_of
 
 EXTENSION_NAME: Final = "io.modelcontextprotocol/tasks"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
@@ -67,7 +67,7 @@ Ending: TypeAlias = TaskCompleted | TaskFailed
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One task at one moment. What there is besides its state depends on how it was asked for."""
+    """One task at one moment. Members besides its state depend on how it was asked for."""
 
     id: str
     server: str
@@ -104,7 +104,7 @@ class AtOnce(msgspec.Struct, frozen=True):
 
 
 class ByHand(msgspec.Struct, frozen=True):
-    """It begins like any call, and becomes a task when the tool says so, or after so many seconds."""
+    """A call that begins like any other, and becomes a task when the tool says so, or after so many seconds."""
 
     after_seconds: float | None = None
 
@@ -125,7 +125,7 @@ def manner(
     asked: bool = False,
     sync_timeout_seconds: float = SYNC_TIMEOUT_SECONDS,
 ) -> Manner:
-    """`face` None: this caller has no form of tasks at all. `declared`: it declared the extension with this very request.
+    """Decide how a call is answered. `face` None: this caller has no form of tasks at all. `declared`: it declared the extension with this very request.
     `asked`: it sent `params.task`, which means something on the core face only."""
     support, by_hand = (
         ("forbidden", False) if execution is UNSET else (execution.task_support, execution.by_hand)
@@ -158,7 +158,7 @@ def _needs_tasks(tool: str) -> MissingCapability:
 
 
 def wasmagent_tool(tool: Tool) -> Tool:
-    """As that face lists it: it has a word of its own for what is always a task, and none for what may be one."""
+    """Return a tool as that face lists it, which has a word of its own for what is always a task, and none for what may be one."""
     if tool.execution is UNSET:
         return tool
     meta = tool.meta
@@ -171,7 +171,7 @@ def wasmagent_tool(tool: Tool) -> Tool:
 
 
 def created(face: Face, task: Snapshot) -> RawResult | ToolResult:
-    """The answer to the tools/call that is a task now."""
+    """Return the answer to the tools/call that is a task now."""
     match face:
         case Face.EXTENSION:
             return RawResult(_flat(task), "task")
@@ -186,7 +186,7 @@ def created(face: Face, task: Snapshot) -> RawResult | ToolResult:
 
 
 def extension(task: Snapshot) -> dict[str, Any]:
-    """`DetailedTask`: what tasks/get answers and `notifications/tasks` carries."""
+    """Return a `DetailedTask`: what tasks/get answers and `notifications/tasks` carries."""
     fields = _flat(task)
     if task.state == "input_required":
         fields["inputRequests"] = task.questions
@@ -213,7 +213,7 @@ def _flat(task: Snapshot) -> dict[str, Any]:
 
 
 def core(task: Snapshot) -> dict[str, Any]:
-    """`Task`: what tasks/get and tasks/cancel answer and `notifications/tasks/status` carries."""
+    """Return a `Task`: what tasks/get and tasks/cancel answer and `notifications/tasks/status` carries."""
     return {
         "taskId": task.id,
         "status": "failed" if task.tool_failed else task.state,
@@ -226,7 +226,7 @@ def core(task: Snapshot) -> dict[str, Any]:
 
 
 def core_result(task: Snapshot) -> ToolResult:
-    """What tasks/result answers of a task that is over: the call's own result, or its own error, raised."""
+    """Return what tasks/result answers of a task that is over: the call's own result. Raises its own error."""
     match task.ending:
         case TaskCompleted(result):
             return msgspec.structs.replace(result, meta={**(result.meta or {}), **related(task.id)})
@@ -242,7 +242,7 @@ def core_result(task: Snapshot) -> ToolResult:
 
 
 def related(task_id: str) -> dict[str, Any]:
-    """`_meta` of whatever else has to do with a task (core face)."""
+    """Return the `_meta` of whatever else has to do with a task (core face)."""
     return {RELATED_TASK: {"taskId": task_id}}
 
 
@@ -290,12 +290,12 @@ def wasmagent(task: Snapshot) -> dict[str, Any]:
 
 
 def first_question(task: Snapshot) -> tuple[str, Question] | None:
-    """This face shows one question at a time."""
+    """Return the one question that this face shows at a time."""
     return next(iter(sorted(task.questions.items())), None)
 
 
 def wasmagent_answer(question: Question, response: Any) -> Any:
-    """One word in reply to a form becomes the content of its one field; an object is the content itself. A whole answer
+    """Read an answer of this face: one word in reply to a form becomes the content of its one field; an object is the content itself. A whole answer
     (with `action`, or of another kind of question) is taken as it is."""
     if question.method != "elicitation/create":
         return response
@@ -310,7 +310,7 @@ def wasmagent_answer(question: Question, response: Any) -> Any:
 
 
 def _as_asked(response: Any, schema: Mapping[str, Any]) -> Any:
-    """This face sends text, whatever the field's type."""
+    """Read a text as the field's type: this face sends nothing else."""
     if not isinstance(response, str) or schema.get("type") in (None, "string"):
         return response
     try:
@@ -325,7 +325,7 @@ NOTIFICATION: Final[Mapping[Face, str]] = MappingProxyType(
 
 
 def notification(face: Face, task: Snapshot) -> tuple[str, dict[str, Any]] | None:
-    """Method and parameters; None where the face has no such message."""
+    """Return method and parameters; None where the face has no such message."""
     match face:
         case Face.EXTENSION:
             return NOTIFICATION[face], extension(task)
@@ -336,9 +336,7 @@ def notification(face: Face, task: Snapshot) -> tuple[str, dict[str, Any]] | Non
 
 
 def _call_result(result: ToolResult) -> dict[str, Any]:
-    fields: dict[str, Any] = {"resultType": "complete", "content": result.content, "isError": result.is_error}
-    if result.structured is not UNSET:
-        fields["structuredContent"] = result.structured
+    fields = {"resultType": "complete", **members_of(result)}
     if result.meta is not None:
         fields["_meta"] = result.meta
     return fields
@@ -369,7 +367,7 @@ _PLACE: Final = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 
 def hash_id(task_id: str) -> str:
-    """How a task is known where its id must not lie about: knowing the id may be all that it takes to see the task."""
+    """Return what a task is known by where its id must not lie about: knowing the id may be all that it takes to see the task."""
     return hashlib.sha256(task_id.encode(errors="replace")).hexdigest()
 
 
@@ -382,7 +380,8 @@ def write_cursor(place: Place) -> str:
 
 
 def read_cursor(cursor: str) -> Place:
-    """Raises `BadCursor`. Nothing depends on a cursor being ours: it only says where in the caller's own list to go on."""
+    """Read where a cursor says to go on. Nothing depends on a cursor being ours: it only names a place in the caller's own list. Raises
+    `BadCursor`."""
     try:
         text = base64.b64decode(cursor[:200] + "=" * (-len(cursor[:200]) % 4), b"-_", validate=True).decode(
             "ascii"

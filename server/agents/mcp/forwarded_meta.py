@@ -1,5 +1,5 @@
-"""What of `_meta` goes through a gateway. Of a caller's, to an upstream: keys that the settings name, and never what is between the caller
-and us. Of an upstream's, back to callers: all that is its own, and nothing that would be taken for ours or the protocol's.
+"""The parts of `_meta` that go through a gateway. From a caller to an upstream: keys that the settings name, and never what is between the
+caller and us. From an upstream back to callers: all that is its own, and nothing that would be taken for ours or the protocol's.
 
 Trace context is what the protocol itself lets pass from hop to hop (SEP-414); `baggage` says of callers what their own house put there, and
 goes on only where it is named. Keys of the protocol, of payments and of ours never do, whatever is written.
@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from server.lib.shortened import short_name
+from server.mcp.further_members import OURS
 
-# About the exchange between it and us, or words by which our own settings, prices and payments are read.
-NOT_PASSED: Final = ("io.modelcontextprotocol/", "io.ostiary/", "x402/", "org.x402/", "agents-x402/")
+NOT_PASSED: Final = OURS
 _NOT_PASSED_NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _TRACEPARENT: Final = "traceparent"
 _TRACESTATE: Final = "tracestate"
@@ -36,7 +36,7 @@ _decode: Final = msgspec.json.Decoder(_Came).decode
 
 
 def passed_on(meta: Mapping[str, Any] | UnsetType | None) -> Mapping[str, Any] | None:
-    """What is left of an upstream's."""
+    """Return what is left of an upstream's."""
     if meta is None or meta is UNSET or not meta:
         return None
     kept = {
@@ -48,7 +48,7 @@ def passed_on(meta: Mapping[str, Any] | UnsetType | None) -> Mapping[str, Any] |
 
 
 def meta_problems(words: Sequence[str]) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write)."""
+    """Return (key, what is wrong and what to write)."""
     found = [
         ("meta", f"{short_name(word)!r} is between a caller and this server, and never goes on; leave it out")
         for word in words
@@ -63,14 +63,14 @@ def meta_problems(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 class CarriedMeta:
-    """`of` is for every call."""
+    """The keys that the settings name. `of` is for every call."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._names = frozenset(word for word in words if not word.endswith("/*"))
         self._prefixes = tuple(word[:-1] for word in words if word.endswith("/*"))
 
     def of(self, came: Raw | None, traceparent: str | None = None) -> Mapping[str, Any] | None:
-        """None: nothing goes on. `traceparent`: of the call itself where it is traced here, in place of its caller's."""
+        """Return what goes on; None: nothing does. `traceparent`: of the call itself where it is traced here, in place of its caller's."""
         if traceparent is not None and _TRACEPARENT in self._names:
             # What else came of the caller's belongs to that trace, or to another that nobody goes on with.
             theirs = dict(self.of(came) or {})

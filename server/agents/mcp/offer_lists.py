@@ -24,6 +24,7 @@ from server.client.mcp_session.session_messages import METHOD_NOT_FOUND, NoMcpSe
 from server.client.mcp_session.session_request import SessionRequest
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_name, short_reason
+from server.mcp.further_members import further_members
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool, ToolExecution
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
@@ -34,6 +35,7 @@ LIST_BYTES: Final = 4 * 1024 * 1024  # of one kind
 DESCRIPTION_CHARACTERS: Final = 16 * 1024
 NAME_CHARACTERS: Final = 256
 URI_CHARACTERS: Final = 2048
+FURTHER_BYTES: Final = 16 * 1024  # of one tool's members that are not known here
 # For what there is for one caller alone: whoever lists what there is waits for it.
 OWN_SECONDS: Final = 3.0
 # What an upstream has to declare for each.
@@ -51,7 +53,7 @@ class _LeftOut(Exception):
     """The reason why an entry cannot be offered."""
 
 
-_decode_tool: Final = msgspec.json.Decoder(Tool).decode
+_decode_known: Final = msgspec.json.Decoder(Tool).decode
 _decode_resource: Final = msgspec.json.Decoder(Resource).decode
 _decode_template: Final = msgspec.json.Decoder(ResourceTemplate).decode
 _decode_prompt: Final = msgspec.json.Decoder(Prompt).decode
@@ -178,6 +180,9 @@ async def read_resources(
 
 def _tool(tool: Tool) -> Tool:
     _check_name(tool.name)
+    if tool.further is not UNSET and len(msgspec.json.encode(tool.further)) > FURTHER_BYTES:
+        names = ", ".join(map(short_name, list(tool.further)[:SHOWN]))
+        raise _LeftOut(f"its members {names} take more than {FURTHER_BYTES // 1024} KiB")
     schema = dict(tool.input_schema)
     schema.setdefault("type", "object")  # some leave it out, and mean it
     clean = msgspec.structs.replace(
@@ -194,6 +199,12 @@ def _tool(tool: Tool) -> Tool:
     except BadTool as error:
         raise _LeftOut(str(error).removeprefix("the tool tool: ")) from error
     return clean
+
+
+def _decode_tool(raw: Raw) -> Tool:
+    """Read a tool, with those of its members that are not known here. Raises `ValueError`."""
+    further = further_members(msgspec.json.decode(raw), Tool)
+    return msgspec.structs.replace(_decode_known(raw), further=further or UNSET)
 
 
 def _task_support(tool: Tool, agreed: Agreement) -> str:

@@ -14,8 +14,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from server.mcp.app_pages import SCHEME, authority_of, is_page, with_pages
+from server.mcp.app_pages import SCHEME, Change, authority_of, is_page, with_pages
 from server.mcp.messages import (
+    Block,
     Content,
     EmbeddedResource,
     Prompt,
@@ -40,7 +41,7 @@ class UpstreamAddresses:
     anothers: Callable[[str], bool] | None = None
 
     def __init__(self, upstream: str) -> None:
-        """`upstream` is its `id`."""
+        """Keep the `id` of the upstream."""
         self._id = upstream
         self._pages: Final = f"{SCHEME}{upstream}/" if upstream else ""
         self._other = upstream.replace("_", "-") + "+" if upstream else ""
@@ -89,7 +90,7 @@ class UpstreamAddresses:
         return self._meta(prompt)
 
     def contents(self, contents: Sequence[ResourceContents], read: str) -> Sequence[ResourceContents]:
-        """`read`: the address here by which they were asked for."""
+        """Return contents with the addresses that they have here. `read`: the one by which they were asked for."""
         theirs = self.theirs(read)
         if self._keeps_all:
             return contents
@@ -101,11 +102,14 @@ class UpstreamAddresses:
         ]
 
     def tool_result(self, result: ToolResult) -> ToolResult:
-        if self._keeps_all or (result.meta is None and not any(map(_names_any, result.content))):
+        if self._keeps_all or (
+            result.meta is None and result.further is None and not any(map(_names_any, result.content))
+        ):
             return result
         meta: Mapping[str, Any] | None = with_pages(result.meta, self.answered)
+        further: Mapping[str, Any] | None = with_pages(result.further, self.answered)
         content = [self._block(each) for each in result.content]
-        return msgspec.structs.replace(result, content=content, meta=meta)
+        return msgspec.structs.replace(result, content=content, meta=meta, further=further)
 
     def prompt_result(self, result: PromptResult) -> PromptResult:
         if self._keeps_all:
@@ -128,15 +132,21 @@ class UpstreamAddresses:
         return self._said(block)
 
     def _said(self, named: T) -> T:
-        if named.meta is UNSET:
-            return named
-        return msgspec.structs.replace(named, meta=with_pages(named.meta, self.answered))
+        return _with_pages(named, self.answered)
 
     def _meta(self, named: T) -> T:
-        if not self._pages or named.meta is UNSET:
-            return named
-        return msgspec.structs.replace(named, meta=with_pages(named.meta, self.ours))
+        return _with_pages(named, self.ours) if self._pages else named
+
+
+def _with_pages(named: T, change: Change) -> T:
+    """Return it with the pages changed that its `_meta` names, or members that are not known here."""
+    if named.meta is not UNSET:
+        named = msgspec.structs.replace(named, meta=with_pages(named.meta, change))
+    if isinstance(named, Tool | Block | ResourceContents) and named.further is not UNSET:
+        named = msgspec.structs.replace(named, further=with_pages(named.further, change))
+    return named
 
 
 def _names_any(block: Content) -> bool:
-    return block.meta is not UNSET or isinstance(block, ResourceLink | EmbeddedResource)
+    named = block.meta is not UNSET or block.further is not UNSET
+    return named or isinstance(block, ResourceLink | EmbeddedResource)

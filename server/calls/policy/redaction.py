@@ -80,7 +80,10 @@ class Redactor:
         content = [await self._block(block) for block in answer.content]
         structured = UNSET if answer.structured is UNSET else await self.value(answer.structured)
         meta = await self.value(answer.meta) if answer.meta else answer.meta
-        return msgspec.structs.replace(answer, content=content, structured=structured, meta=meta)
+        further = await self.value(answer.further) if answer.further else answer.further
+        return msgspec.structs.replace(
+            answer, content=content, structured=structured, meta=meta, further=further
+        )
 
     async def library(self, found: Any) -> Any:
         """Redact a prompt, a completion, or the contents of a resource. Raises `Unredactable`."""
@@ -115,6 +118,8 @@ class Redactor:
             )
         if block.meta is not UNSET:
             block = msgspec.structs.replace(block, meta=await self.value(block.meta))
+        if block.further is not UNSET:
+            block = msgspec.structs.replace(block, further=await self.value(block.further))
         return block
 
     async def _contents(self, found: ResourceContents) -> ResourceContents:
@@ -122,6 +127,8 @@ class Redactor:
             found = msgspec.structs.replace(found, text=await self._written(found.text))
         if found.meta is not UNSET:
             found = msgspec.structs.replace(found, meta=await self.value(found.meta))
+        if found.further is not UNSET:
+            found = msgspec.structs.replace(found, further=await self.value(found.further))
         return found
 
     async def _written(self, text: str) -> str:

@@ -357,6 +357,18 @@ async def test_a_token_that_is_longer_than_a_piece_is_blotted_out_to_its_end() -
 # ── where it is looked for ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_members_that_are_not_known_here_are_looked_through() -> None:
+    inner = ResourceContents(uri="u:", text="x", further={"by": "ann@example.org"})
+    answer = ToolResult(
+        content=(TextContent(text="x", further={"vendor": [KEY]}), EmbeddedResource(resource=inner)),
+        further={"from": "ann@example.org"},
+    )
+    found = await Redactor([ALL]).result(answer)
+    blocks: list[Any] = list(found.content)
+    assert (blocks[0].further, blocks[1].resource.further) == ({"vendor": [SECRET]}, {"by": MAIL})
+    assert found.further == {"from": MAIL}
+
+
 async def test_every_part_of_an_answer_is_looked_through_and_stays_json() -> None:
     answer = ToolResult(
         content=(
