@@ -1,4 +1,4 @@
-"""Where a caller sees to its tasks during one request: all of tasks/* goes through here.
+"""A caller's view of its tasks during one request: all of tasks/* goes through here.
 
 The engine is server/calls/tasks; what a task looks like to which caller, mcp/task_faces.py's; the methods, task_methods.py's.
 """
@@ -28,7 +28,7 @@ from server.mcp.task_faces import REQUIRED_CAPABILITY, Place, Snapshot, extensio
 
 
 class CallerTasks:
-    """Methods raise `UnknownTask`, also for what is somebody else's, and for what came of a tool that this caller may not
+    """The tasks of one caller. Methods raise `UnknownTask`, also for what is somebody else's, and for what came of a tool that this caller may not
     call: one person's logins with one program share their tasks, but not what they may."""
 
     def __init__(self, request: Request) -> None:
@@ -38,12 +38,12 @@ class CallerTasks:
 
     @property
     def declared(self) -> bool:
-        """Whether this very request declared the extension."""
+        """The declaration of the extension in this very request."""
         return self._request.declares_tasks
 
     @property
     def lists(self) -> bool:
-        """Whether the caller can be told from others, so that a list of its tasks is its own."""
+        """The ability to tell the caller from others, so that a list of its tasks is its own."""
         return self.owner.known
 
     @property
@@ -60,7 +60,7 @@ class CallerTasks:
         return task
 
     def _may_see(self, task: Snapshot) -> bool:
-        """True of what came of a tool that is there no more: nothing bounds it."""
+        """Say whether the caller may see a task: always, where its tool is there no more and nothing bounds it."""
         endpoint = self._request.endpoint
         tool = endpoint.catalog.get(task.tool)
         return tool is None or endpoint.rights.standing(self._request.principal, tool) is Standing.ALLOWED
@@ -70,17 +70,17 @@ class CallerTasks:
         return await self._rules.engine.answer(task_id, self.owner, answers, load=self._request.load)
 
     async def cancel(self, task_id: str, *, reason: str) -> Snapshot:
-        """Raises `TaskOver`."""
+        """Cancel a task. Raises `TaskOver`."""
         await self.get(task_id)
         return await self._rules.engine.cancel(task_id, self.owner, reason=reason)
 
     async def wait(self, task_id: str, *, seen: frozenset[str]) -> Snapshot:
-        """When it is over, or asks something that is not among what was `seen`."""
+        """Wait until it is over, or asks something that is not among what was `seen`."""
         await self.get(task_id)
         return await self._rules.engine.wait(task_id, self.owner, seen=seen)
 
     async def list(self, *, after: Place | None, limit: int) -> Sequence[Snapshot]:
-        """Newest first, without their results."""
+        """List the tasks, newest first, without their results."""
         found: list[Snapshot] = []
         while len(found) < limit:  # what an owner may keep is bounded
             page = await self._rules.engine.list(self.owner, after=after, limit=limit)
@@ -91,7 +91,7 @@ class CallerTasks:
         return found[:limit]
 
     async def start(self, tool: str, arguments: Mapping[str, Any]) -> Snapshot:
-        """A task because the caller wants one. Raises `TooManyTasks`, what calling the tool would raise, and `BadParams` for
+        """Start a task because the caller wants one. Raises `TooManyTasks`, what calling the tool would raise, and `BadParams` for
         arguments that do not fit."""
         if self.face is None:
             raise MethodNotFound("tasks")
@@ -102,6 +102,7 @@ class CallerTasks:
         settle_tool(request, tool)
         if request.tool is None:
             raise UnknownTool(tool)
+        tool = request.tool.tool.name  # it may have been called by an old one
         refusal = refusal_of(request, request.tool)
         if refusal is not None:
             raise BadParams(
@@ -127,7 +128,7 @@ class CallerTasks:
             raise
 
     async def _count(self, request: Request, tool: str) -> None:
-        """Raises `BadParams` for a tool that the caller may not call just now."""
+        """Count a call. Raises `BadParams` for a tool that the caller may not call just now."""
         limits = request.endpoint.limits
         if limits is None or limits.bounds is None:
             return
@@ -145,11 +146,11 @@ class CallerTasks:
             uncount(request, tool)
 
     def fetch(self, task_id: str) -> AbstractContextManager[None]:
-        """A block in which the caller waits for the result, and is who is asked what the task asks."""
+        """Return a block in which the caller waits for the result, and is who is asked what the task asks."""
         return self._rules.engine.fetch(task_id)
 
     async def ask(self, task_id: str, questions: Mapping[str, Any]) -> None:
-        """What a task asks, put to whoever waits for it, until it is answered, here or elsewhere. Raises `MissingCapability`,
+        """Put what a task asks to the caller who waits for it, until it is answered, here or elsewhere. Raises `MissingCapability`,
         `BackendFailed`."""
 
         async def ask() -> Answers:
@@ -160,7 +161,7 @@ class CallerTasks:
             await self.answer(task_id, answers)
 
     async def own(self, task_ids: Sequence[str]) -> list[str]:
-        """Those that are the caller's. Raises `MissingCapability`."""
+        """Return those of these tasks that are the caller's. Raises `MissingCapability`."""
         if not self.declared:
             raise MissingCapability(REQUIRED_CAPABILITY)
         found: list[str] = []
@@ -173,7 +174,7 @@ class CallerTasks:
         return found
 
     async def tell(self, task_id: str) -> Mapping[str, Any] | None:
-        """How it stands, for a subscription; None when it is forgotten."""
+        """Tell how a task stands, for a subscription; None when it is forgotten."""
         try:
             return extension(await self.get(task_id))
         except UnknownTask:

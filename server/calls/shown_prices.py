@@ -1,5 +1,5 @@
-"""What a server shows of its prices to whoever has not come in yet, or asks for no call: on the way to a login, in answer to a verb that
-calls nothing. The same words and values that a call would be answered with.
+"""Prices as a server shows them to callers who have not come in yet, or ask for no call: on the way to a login, in answer to a verb that
+calls nothing. Words and values are those that a call would be answered with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOG_IN_FIRST: Final = "This server asks for a login first: the call is then paid
 
 
 class Storefront:
-    """Of one server. `ordinary`: the scopes that a login usually has, `address`: where its tools are called, `prices`: where all
+    """The shown prices of one server. `ordinary`: the scopes that a login usually has, `address`: where its tools are called, `prices`: where all
     prices are listed, if they are."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Storefront:
         prices: str,
         setup: Mapping[str, str],
     ) -> None:
-        """`setup`: how to log in, for programs that show it to people."""
+        """Keep the parts. `setup`: how to log in, for programs that show it to people."""
         self.setup: Final = setup
         self._endpoint = endpoint
         # What anybody might see who logged in.
@@ -44,10 +44,10 @@ class Storefront:
         self._prices = prices
 
     def poster(self, tool: str, who: Principal | None = None) -> Unpaid | None:
-        """What calling it costs such a caller; None: whoever might log in. None where they may not know of it, where it is free, where
+        """Return what calling it costs such a caller, or with None somebody who might log in. None where they may not know of it, where it is free, where
         its price depends on the call, and where it cannot be paid for directly."""
         endpoint, asked = self._endpoint, who or self._newcomer
-        entry = endpoint.catalog.tools.get(tool)
+        entry = endpoint.tool_called(tool)
         if entry is None or entry.price is None or endpoint.till is None:
             return None
         if endpoint.rights.standing(asked, entry) is Standing.HIDDEN:
@@ -55,7 +55,7 @@ class Storefront:
         return endpoint.till.poster(entry.price, asked.kind, LOG_IN_FIRST if who is None else "")
 
     def routes(self) -> Iterable[Mapping[str, Any]]:
-        """Every tool that whoever pays may call without a login, and what it costs them."""
+        """List every tool that those who pay may call without a login, and what it costs them."""
         endpoint = self._endpoint
         for entry in endpoint.catalog.entries():
             if entry.price is None or endpoint.rights.standing(STRANGER, entry) is Standing.HIDDEN:
@@ -73,7 +73,7 @@ class Storefront:
             }
 
     def sign(self) -> Unpaid:
-        """For whoever names no tool that has a price."""
+        """Return what is told a caller who names no tool that has a price."""
         text = (
             f"Calls are paid for here: POST a tool's arguments to {self._address}TOOL to be told what it costs, or log in."
             f" What is sold, and for how much, is listed at {self._prices}."

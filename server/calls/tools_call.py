@@ -29,6 +29,7 @@ from server.calls.servers.endpoint import Endpoint, TaskRules
 from server.calls.task_question_relay import TaskQuestionRelay
 from server.calls.tasks.task_order import TaskOrder, Who, owner_of
 from server.calls.tasks.task_outlet import TaskAttempt
+from server.lib.shortened import short_name
 from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_outlet import Outlet
 from server.mcp.carried_extensions import draws_pages
@@ -220,7 +221,7 @@ def settle_tool(request: Request, name: str) -> None:
         if request.standing is not Standing.HIDDEN:
             request.tool = tool
             if tool.tool.name != name:
-                _rename(request, tool.tool.name)
+                _rename(request, name, tool.tool.name)
             request.priced = tool.price is not None and endpoint.till is not None
             # What costs something is known again by the till.
             request.repeats = not request.priced and (
@@ -235,10 +236,16 @@ def _from_page(request: Request) -> bool:
     return draws_pages(request.can) and not request.searched
 
 
-def _rename(request: Request, now: str) -> None:
-    """Make the request a call of the tool as it is called here, in everything that is decided or kept."""
+def _rename(request: Request, called: str, now: str) -> None:
+    """Make the request a call of the tool as it is named here now, in everything that is decided or kept."""
+    endpoint, program = request.endpoint, request.principal.program
     params = msgspec.structs.replace(cast("CallToolParams", request.route.params), name=now)
     request.route = msgspec.structs.replace(request.route, params=params)
+    old = endpoint.old_names.now(called, endpoint.catalog.tools)
+    if old is not None and endpoint.old_names.note(called, now, program):
+        endpoint.log.info(
+            "tool.called_by_old_name", server=endpoint.name, tool=now, old=short_name(called), program=program
+        )
 
 
 def order_of(request: Request, resumed: Any = None) -> TaskOrder:

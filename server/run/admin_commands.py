@@ -128,6 +128,11 @@ def commands_of(
                 for name, endpoint in services.endpoints.items()
                 if (refused := endpoint.refused_names)
             },
+            "old_names": {
+                name: told
+                for name, endpoint in services.endpoints.items()
+                if (told := endpoint.old_names.told())
+            },
             "left_out": {
                 name: list(left_out[:LEFT_OUT_NAMED])
                 for name, endpoint in services.endpoints.items()

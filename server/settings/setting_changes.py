@@ -15,7 +15,7 @@ from server.settings.settings_reader import kind_of
 TAKEN: Final = (
     "title", "instructions", "description", "website", "icons", "tools", "groups", "default_tools", "financial",
     "unclassified", "price", "agents", "expose", "version", "anonymous_tools", "getting_started",
-    "read_resource", "discovery", "policy", "policy_mode", "hooks", "redact",
+    "read_resource", "discovery", "old_names", "old_names_until", "policy", "policy_mode", "hooks", "redact",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ A description is what an error tells the reader to write instead; without one, t
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -196,6 +197,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     # how callers get to know of them
     discovery: Annotated[Literal["list", "search"], Meta(description='"list" or "search"')] = "list"
+    # by which names they can be called besides
+    old_names: Annotated[
+        dict[str, Annotated[str, Meta(min_length=1, max_length=128)]],
+        Meta(max_length=1000, description='a table, e.g. { "notes.*" = "notes__*" }'),
+    ] = {}
+    old_names_until: Annotated[date | None, Meta(description="a day, e.g. 2027-01-31")] = None
     # who is asked nothing, for these tools alone
     anonymous_tools: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.*-]+$")], ...],

@@ -24,6 +24,7 @@ from server.settings.acme_settings import AcmeConfig
 from server.settings.limit_settings import LimitsConfig
 from server.settings.money_faults import money_faults
 from server.settings.money_settings import PaymentsConfig, PlanConfig
+from server.settings.old_name_faults import faults as old_name_faults
 from server.settings.policy_settings import Fault, ScopeConfig, faults, vocabulary
 from server.settings.provider_settings import UpstreamConfig
 from server.settings.provider_settings import faults as upstream_faults
@@ -190,7 +191,7 @@ def draft(
     sound = sound_servers and (read["scope"] is not None or written["scope"] is None)
     crossed: list[SettingsProblem] = []
     if sound:
-        crossed += _problems(faults(scopes, servers))
+        crossed += _problems(faults(scopes, servers)) + _problems(old_name_faults(servers))
     sold, lost = (payments, frozenset[str]())
     if payments is None and written["payments"] is not None:
         sold, lost = _as_far_as_sound(written["payments"])

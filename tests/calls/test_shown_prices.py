@@ -34,6 +34,7 @@ async def a_shop(*, sells: bool = True) -> AsyncGenerator[Storefront]:
         endpoint: Any = SimpleNamespace(
             name="main",
             catalog=catalog,
+            tool_called=catalog.get,
             rights=Rights(lambda who, entry: entry is not catalog.tools["secret"]),
             till=at.till if sells else None,
         )

@@ -279,6 +279,9 @@ def _with_server(made_up: MadeUpMachine) -> None:
     for what, certificate in CERTIFICATES.items():
         note(what, status={"certificate": certificate})
     note("tools with names that hosts refuse", status={"refused_names": {"main": ["a b", "c d"]}})
+    used = {"a.b": {"now": "a__b", "program": "Claude"}, "a.c": {"now": "a__c", "program": ""}}
+    for old in ({"used": {}}, {"used": used}, {"used": used, "until": "2027-01-31", "over": True}):
+        note("old names of tools", status={"old_names": {"main": {"until": "", "over": False, **old}}})
     for unheard in ({"main": ["look"]}, {"main": ["a", "b"], "lab": ["c", "d"]}):
         note("prices that are not asked for", status={"unheard_prices": unheard})
     for upstreams in ([UPSTREAM], [UPSTREAM, UPSTREAM], [UPSTREAM, BROKEN_UPSTREAM]):

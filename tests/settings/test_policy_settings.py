@@ -116,10 +116,27 @@ def test_a_server_takes_what_its_settings_say(tmp_path: Path) -> None:
     assert (who.subject, who.tools, who.scopes) == ("token:main:ci", "readonly", {"mcp"})
 
 
+@pytest.mark.parametrize(
+    ("lines", "key"),
+    [
+        ('old_names = { "a.*" = "a" }', "old_names.a.*"),
+        ('old_names = { "a" = "a*" }', "old_names.a"),
+        ('old_names = { "*.*" = "*__*" }', "old_names.*.*"),
+        ('old_names = { "a" = "a" }', "old_names.a"),
+        ("old_names_until = 2027-01-31", "old_names_until"),
+    ],
+)
+def test_old_names_that_lead_nowhere_are_refused(tmp_path: Path, lines: str, key: str) -> None:
+    (problem,) = problems(tmp_path, server(lines))
+    assert problem.startswith(f"server[1].{key}: ")
+
+
 def test_selections_of_the_settings_name_only_what_there_is() -> None:
     settings = ServerConfig(default_tools="all,-delet", groups={"search": ("find*",)})
     with pytest.raises(CatalogError, match="main: default_tools selects delet, which is no tool or group"):
         check_words(settings, {"delete"})
+    with pytest.raises(CatalogError, match="main: old_names leads to delet, which no agent offers"):
+        check_words(ServerConfig(old_names={"remove": "delet", "a.*": "b__*"}), {"delete"})
     check_words(ServerConfig(default_tools="search,-delete", groups={"search": ("find*",)}), {"delete"})
 
 

@@ -36,6 +36,7 @@ def test_the_same_settings_change_nothing(tmp_path: Path) -> None:
         "tools = { echo = { enabled = false } }",
         'groups = { some = ["echo"] }',
         'unclassified = "financial"',
+        'old_names = { "demo.*" = "*" }\nold_names_until = 2027-01-31',
     ],
 )
 def test_what_a_server_offers_is_taken(tmp_path: Path, line: str) -> None:

@@ -13,6 +13,7 @@ from server.agents.base.catalog import Catalog, CatalogError, ToolEntry
 from server.calls.rights.standing import Rights
 from server.calls.rights.step_ups import StepUps
 from server.calls.servers.me_resource import Me
+from server.calls.servers.old_names import OldNames
 from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.sessions import Sessions
 from server.calls.sessions.subscriptions import Subscriptions, resource_topic, task_topic
@@ -73,6 +74,7 @@ class Endpoint:
     page_size: int
     measure: Measure
     log: Logger = field(repr=False)
+    old_names: OldNames = field(default_factory=OldNames, repr=False)
     step_ups: StepUps = field(default_factory=StepUps, repr=False)
     till: Till | None = None  # where something costs money
     x402_extension: bool = False  # and clients that know `org.x402/payment` are asked to pay by that
@@ -121,8 +123,13 @@ class Endpoint:
         return Face.CORE if revision.tasks else None
 
     def tool_called(self, name: str) -> ToolEntry | None:
-        """Return the tool that is called so, here or by pages of its own server."""
-        return self.catalog.tools.get(name) or self.catalog.called_by_page(name)
+        """Return the tool that is called so here, or was, or is by pages of its own server."""
+        tools = self.catalog.tools
+        return (
+            tools.get(name)
+            or tools.get(self.old_names.now(name, tools) or "")
+            or self.catalog.called_by_page(name)
+        )
 
     @property
     def refused_names(self) -> Sequence[str]:

@@ -27,6 +27,7 @@ from server.calls.servers.agent_lineup import Lineup, RunningAgents
 from server.calls.servers.cannot_start import CannotStart
 from server.calls.servers.endpoint import Endpoint, Measure, TaskRules
 from server.calls.servers.me_resource import Me
+from server.calls.servers.old_names import OldNames
 from server.calls.servers.policy_opening import PolicyMaker
 from server.calls.servers.upstream_registry_place import UpstreamRegistryPlace
 from server.calls.sessions.background_tasks import BackgroundTasks
@@ -162,6 +163,9 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
             self.settings[name] = offering.settings
             self.agents[name].take(offering.lineup)
             self.endpoints[name].take(offering.identity, offering.catalog, offering.rights)
+            self.endpoints[name].old_names.take(
+                offering.settings.old_names, offering.settings.old_names_until
+            )
             _take_bounds(self.endpoints[name].limits, self.limits(offering.settings))
         self.trust.take([source.backend for agents in self.agents.values() for source in agents.sources])
 
@@ -537,6 +541,7 @@ async def open_endpoint(
         pretends=None if compat.protocol_version is None else REVISIONS[compat.protocol_version],
         unheard_prices=tuple(in_vain),
         elsewhere=None if letters is None else _elsewhere(letters, settings.name),
+        old_names=OldNames(settings.old_names, settings.old_names_until),
     )
     made.append(endpoint)
     endpoint.warn_of_left_out()
@@ -662,6 +667,11 @@ def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
         f"{settings.name}: expose names {not_offered(name, tools)}"
         for name in settings.expose
         if name not in tools
+    ]
+    problems += [
+        f"{settings.name}: old_names leads to {not_offered(name, tools)}"
+        for name in settings.old_names.values()
+        if "*" not in name and name not in tools
     ]
     problems += [
         f"{settings.name}: anonymous_tools names {not_offered(name, tools)}"

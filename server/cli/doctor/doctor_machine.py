@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from server.cli import local, terminal
 from server.cli.hints import meant_here
 from server.cli.terminal import clean
-from server.client.check_step import CheckStep, left_out_step, names_step
+from server.client.check_step import CheckStep, left_out_step, names_step, old_names_step
 from server.lib.own_files import open_to_others
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def _of_server(resolved: Resolved, status: dict[str, Any]) -> Iterator[CheckStep
         yield served_certificate_step(certificate)
     for refused in cast("dict[str, list[str]]", status.get("refused_names") or {}).values():
         yield names_step(refused)
+    for told in cast("dict[str, dict[str, Any]]", status.get("old_names") or {}).values():
+        yield old_names_step(told)
     for left_out in cast("dict[str, list[str]]", status.get("left_out") or {}).values():
         yield left_out_step(left_out)
     if unheard := status.get("unheard_prices"):

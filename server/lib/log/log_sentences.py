@@ -102,6 +102,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "tls.not_reloaded": "the certificate as it is now cannot be used: {reason}",
         "tls.reloaded": "the certificate was read again",
         "tool.adrift": "{tool} goes on though its caller has left",
+        "tool.called_by_old_name": "{tool} was called {old}, as it was before",
         "tool.crashed": "{tool} failed in a way that is an error of ours",
         "tool.limited": "{tool} was refused: {limit} is used up for {seconds} s",
         "tool.mocked": "{server}: made up in place of an agent's: {tools}",
