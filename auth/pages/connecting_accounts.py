@@ -18,6 +18,9 @@ from auth.values.http_messages import WireReply
 PURPOSE: Final = "connect"
 CODE_CHARACTERS: Final = 4_096
 STATE_CHARACTERS: Final = 256
+NO_KEY: Final = (
+    "That is no key: it is one word of letters, digits and signs. Copy it again, and nothing else."
+)
 ACCOUNT: Final = ("/account/you", "Your account")
 
 
@@ -25,10 +28,15 @@ async def show(visit: PageVisit) -> WireReply:
     found = await _begun(visit)
     if isinstance(found, WireReply):
         return found
-    visit, session, place = found
+    return _asking(*found)
+
+
+def _asking(visit: PageVisit, session: BrowserSession, place: AccountPlace, problem: str = "") -> WireReply:
     return visit.page(
-        "connect.html",
-        title=f"Connect {place.label}",
+        "connect_key.html" if place.by_key else "connect.html",
+        status=400 if problem else 200,
+        problem=problem,
+        title=f"Your key for {place.label}" if place.by_key else f"Connect {place.label}",
         label=place.label,
         name=session.user.name,
         action=place.path,
@@ -44,6 +52,11 @@ async def leave(visit: PageVisit) -> WireReply:
     if not visit.shows(f"{PURPOSE} {place.path}"):
         return visit.stale_form()
     assert visit.parts.connections is not None
+    if place.by_key:
+        key = visit.form.get("key", "").strip()
+        if not await visit.parts.connections.keep_key(place, key, user_id=session.user.id):
+            return _asking(visit, session, place, NO_KEY)
+        return visit.page("connected.html", title="Your key is kept", label=place.label, by_key=True)
     try:
         url = await visit.parts.connections.leave(
             place,
@@ -93,11 +106,11 @@ async def come_back(visit: PageVisit) -> WireReply:
             "Try again, if that was not meant.",
             back=(place.path, "Start again"),
         )
-    return visit.page("connected.html", title="Connected", label=place.label)
+    return visit.page("connected.html", title="Connected", label=place.label, by_key=False)
 
 
 async def _begun(visit: PageVisit) -> tuple[PageVisit, BrowserSession, AccountPlace] | WireReply:
-    """Somebody who is signed in, at a place that there is."""
+    """Return who is signed in, and the place that is meant; or the answer where one of them is not there."""
     session = await visit.session()
     if session is None:
         path = visit.request.path.removesuffix("/callback")

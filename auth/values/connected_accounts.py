@@ -29,6 +29,7 @@ class AccountPlace(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     agent: str
     label: str  # the host where the account is
+    by_key: bool = False  # it is a key that the person pastes
 
     @property
     def path(self) -> str:
@@ -44,6 +45,8 @@ class ConnectedAccount(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     label: str
     since: Millis
+    by_key: bool = False
+    used: Millis | None = None  # when a key was last sent there, if this process knows
 
 
 class CannotConnect(Exception):
@@ -64,6 +67,10 @@ class Connections(Protocol):
 
         An empty `code` only ends what was begun. Raise `CannotConnect`, and errors of the store.
         """
+        ...
+
+    async def keep_key(self, place: AccountPlace, key: str, *, user_id: str) -> bool:
+        """Keep a person's key, in the place of the one before; return False for what cannot be one. Raise what the store raises."""
         ...
 
     def listing(self, db: Db, user_id: str) -> Sequence[ConnectedAccount]:

@@ -44,7 +44,7 @@ CLOSE_SECONDS: Final = 5.0
 NO_LOGIN: Final = "it is there, and wants to know who asks, which only a running server can show it"
 NOT_READY: Final = f"it was not ready within {TRY_SECONDS:g} s, for which this waits"
 # As whom an upstream is called, where only a running server can be that.
-_OF_A_RUNNING_SERVER: Final = frozenset({"token", "exchange", "id-jag", "person"})
+_OF_A_RUNNING_SERVER: Final = frozenset({"token", "exchange", "id-jag", "person", "person-key"})
 
 # `refused`: no server starts with it. `fails`: it starts, and the agent is out of order. `unseen`: it is there, or may be.
 Outcome = Literal["well", "refused", "fails", "unseen"]

@@ -408,7 +408,9 @@ def _cashier(
 def _connections(resolved: Resolved, store: Store, subkey: Subkey, log: Logger) -> PersonConnections | None:
     """None where no upstream is used with accounts of people. Raises `SecretUnreadable`."""
     if not any(
-        getattr(agent, "identity", "") == "person" for server in resolved.servers for agent in server.agents
+        getattr(agent, "identity", "") in ("person", "person-key")
+        for server in resolved.servers
+        for agent in server.agents
     ):
         return None
     from server.agents.mcp.trust.upstream_opening import open_connections

@@ -104,5 +104,5 @@ class Reloading:
 
 def _refers_to_files(agent: msgspec.Struct) -> bool:
     # Where people connect their accounts is settled at the start.
-    personal = kind_of(agent) == "mcp" and getattr(agent, "identity", "") == "person"
+    personal = kind_of(agent) == "mcp" and getattr(agent, "identity", "") in ("person", "person-key")
     return not personal and _FILE_REFERENCE in msgspec.json.encode(agent, enc_hook=str)

@@ -82,7 +82,7 @@ def _personal(server: ServerConfig) -> list[msgspec.Struct]:
     return [
         agent
         for agent in server.agents
-        if kind_of(agent) == "mcp" and getattr(agent, "identity", "") == "person"
+        if kind_of(agent) == "mcp" and getattr(agent, "identity", "") in ("person", "person-key")
     ]
 
 

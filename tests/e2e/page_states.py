@@ -35,7 +35,7 @@ from server.lib.secret import Secret
 from server.payments.seller import spending_caps, wallets
 from server.payments.seller.ledger import GRANTED, Books, Movement, revenue_account
 from server.transport.http import fallback_answers
-from tests.agents.mcp.trust.connection_fakes import ISSUER, PATH, Connecting
+from tests.agents.mcp.trust.connection_fakes import ISSUER, PATH, Connecting, Keys
 from tests.agents.mcp.trust.trust_fakes import a_tool, lists
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
 from tests.auth.offering_fakes import a_support_desk
@@ -873,6 +873,17 @@ def connecting(server: Server, page: Page) -> Iterator[str]:
     yield "connect-failed"
     page.goto(origin + "/connect/agent/nothing")
     yield "connect-nothing"
+    Keys(house=server.house)
+    page.goto(origin + PATH)
+    page.get_by_label("Your key").fill("two words")
+    yield "connect-key"
+    press(page, "Keep it")
+    yield "connect-key-mistake"
+    page.get_by_label("Your key").fill("sk-of-their-own")
+    press(page, "Keep it")
+    yield "connect-key-kept"
+    page.goto(origin + "/account/you")
+    yield "account-key"
 
 
 def upstreams(server: Server, page: Page) -> Iterator[str]:

@@ -37,5 +37,5 @@ async def end(visit: PageVisit, session: BrowserSession) -> WireReply:
     gone = connections is not None and await connections.end(server, agent, user_id=session.user.id)
     if not gone:
         return account_notices.back(visit, navigation.YOU, "gone")
-    what = "" if place is None else f"Your connection to {place.label}"
+    what = "" if place is None else f"Your {'key for' if place.by_key else 'connection to'} {place.label}"
     return account_notices.back(visit, navigation.YOU, "connection-ended", what)

@@ -15,10 +15,11 @@ from server.agents.base.child_environment import environment_problems
 from server.agents.mcp.forwarded_meta import TRACE_CONTEXT, meta_problems
 from server.agents.mcp.upstream_identity import NO_OAUTH, IdentityKind, UpstreamOAuth, identity_problems
 from server.lib.http_client.fetch import url_problem
+from server.lib.oauth_client.addresses import is_fit
 from server.lib.shortened import short_name
 from server.mcp.carried_extensions import APPS, OURS
 from server.mcp.carried_extensions import NAME as EXTENSION
-from server.settings.header_settings import header_problems
+from server.settings.header_settings import HEADER_NAME, header_problems
 
 # Said by us in every message, or about the connection itself.
 OWN_HEADERS: Final = frozenset(
@@ -72,11 +73,16 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     # as whom it is called there
     identity: Annotated[
         IdentityKind,
-        Meta(description='"login", "token", "client-credentials", "exchange", "id-jag" or "person"'),
+        Meta(
+            description='"login", "token", "client-credentials", "exchange", "id-jag", "person" or "person-key"'
+        ),
     ] = "login"
     oauth: Annotated[
         UpstreamOAuth, Meta(description='a table, e.g. { audience = "https://mcp.example.com" }')
     ] = NO_OAUTH
+    key_header: Annotated[str, Meta(max_length=64, description='the name of a header, e.g. "X-Api-Key"')] = (
+        "Authorization"
+    )
     # what it may be paid, and what is asked for it here
     pay: Annotated[PayConfig, Meta(description="a table, [server.agent.pay]")] = PayConfig()
     mark_up: Annotated[str, Meta(max_length=40, description='a part or an amount, e.g. "20%" or "$0.01"')] = (
@@ -259,6 +265,15 @@ def _mark_up_problems(config: McpConfig) -> list[tuple[str, str]]:
 
 def _header_problems(config: McpConfig) -> list[tuple[str, str]]:
     found = header_problems(config.headers, OWN_HEADERS, {"authorization"} if config.token else frozenset())
+    if config.identity == "person-key" and config.url:
+        if not HEADER_NAME.fullmatch(config.key_header):
+            found.append(("key_header", "is not a header name; write e.g. X-Api-Key"))
+        elif config.key_header.lower() in OWN_HEADERS:
+            found.append(("key_header", "is set by the server itself; write another"))
+        elif url_problem(config.url) is None and not is_fit(config.url):
+            found.append(("url", "would be sent keys of people in the open; write an https address"))
+    elif config.key_header != "Authorization":
+        found.append(("key_header", 'is for identity = "person-key"; leave it out'))
     if config.token and not config.token.startswith(("env:", "file:")):
         found.append(("token", "is not a reference; write env:NAME or file:/path"))
     return found

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from server.settings.header_settings import secret_address_problem
 
-IdentityKind = Literal["login", "token", "client-credentials", "exchange", "id-jag", "person"]
+IdentityKind = Literal["login", "token", "client-credentials", "exchange", "id-jag", "person", "person-key"]
 
 # What each cannot do without, and what else it uses.
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -23,6 +23,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "exchange": ("token_url", "client_id"),
         "id-jag": ("token_url", "authorization_server", "client_id", "client_secret"),
         "person": ("authorization_server",),
+        "person-key": (),
     }
 )
 _USED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -33,6 +34,7 @@ _USED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "exchange": ("audience", "scope", "client_secret", "client_auth"),
         "id-jag": ("audience", "scope", "client_auth"),
         "person": ("audience", "scope", "client_id", "client_secret", "client_auth"),
+        "person-key": (),
     }
 )
 
@@ -78,11 +80,12 @@ def identity_problems(
     if identity != "login" and not url:
         return [("identity", "is for a server at a url: nothing else is sent credentials; leave it out")]
     found: list[tuple[str, str]] = []
-    if identity != "login" and sends_authorization:
+    # With keys of people, the settings' own is for what this server asks in its own name.
+    if identity not in ("login", "person-key") and sends_authorization:
         found.append(("identity", "contradicts token and the header authorization; write one of the two"))
-    if identity == "person" and not named:
+    if identity in ("person", "person-key") and not named:
         found.append(
-            ("id", 'is missing; identity = "person" needs one, for the address where people connect')
+            ("id", f'is missing; identity = "{identity}" needs one, for the address where people connect')
         )
     needed = _NEEDED[identity]
     found += [

@@ -6,6 +6,7 @@ answer must name the issuer that it was begun with (RFC 9207), and its code is r
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -25,7 +26,7 @@ from server.agents.mcp.trust.login_rows import LoginVault, UpstreamLogin
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
-from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.client_identity import NONE, ClientIdentity
 from server.lib.oauth_client.dynamic_registration import Registered
 from server.lib.oauth_client.issuer_metadata import ServerMetadata
 from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
@@ -34,6 +35,9 @@ from server.lib.secret import Secret
 from server.store.jobs import Change, Store, StoreDb
 
 LISTED: Final = 100
+KEY_CHARACTERS: Final = 4_096
+# Keys of which it is known when they were last used.
+USES_KNOWN: Final = 10_000
 
 
 class PersonalUpstream(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,7 @@ class PersonalUpstream(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str
     scope: str
     identity: ClientIdentity | None  # None: we register ourselves
+    by_key: bool = False  # people paste a key of theirs
 
     @property
     def label(self) -> str:
@@ -90,6 +95,7 @@ class PersonConnections:
         self._entropy = entropy
         self._log = log
         self._vault = LoginVault(subkey, entropy)
+        self._last_used: OrderedDict[tuple[UpstreamKey, str], Millis] = OrderedDict()
         self._listeners: dict[UpstreamKey, Callable[[str], None]] = {}
 
     def listen(self, upstream: UpstreamKey, changed: Callable[[str], None]) -> None:
@@ -112,7 +118,35 @@ class PersonConnections:
 
     def place(self, server: str, agent: str) -> AccountPlace | None:
         found = self._upstreams.get(UpstreamKey(server, agent))
-        return None if found is None else AccountPlace(server=server, agent=agent, label=found.label)
+        if found is None:
+            return None
+        return AccountPlace(server=server, agent=agent, label=found.label, by_key=found.by_key)
+
+    async def keep_key(self, place: AccountPlace, key: str, *, user_id: str) -> bool:
+        upstream = self._upstreams[UpstreamKey(place.server, place.agent)]
+        if not (upstream.by_key and 0 < len(key) <= KEY_CHARACTERS and all("!" <= c <= "~" for c in key)):
+            return False
+        await self._keep(
+            upstream,
+            user_id,
+            UpstreamLogin(
+                resource=upstream.resource,
+                issuer=upstream.issuer,
+                token_endpoint="",
+                client_id="",
+                auth_method=NONE,
+                access_token=Secret(key),
+                obtained_at=self._clock(),
+            ),
+        )
+        return True
+
+    def used(self, upstream: UpstreamKey, person: str) -> None:
+        """Remember, as long as this process runs, that a person's key was sent there just now."""
+        self._last_used[upstream, person] = self._clock()
+        self._last_used.move_to_end((upstream, person))
+        if len(self._last_used) > USES_KNOWN:
+            self._last_used.popitem(last=False)
 
     async def leave(self, place: AccountPlace, *, user_id: str, cookie: str, origin: str) -> str:
         upstream = self._upstreams[UpstreamKey(place.server, place.agent)]
@@ -192,6 +226,10 @@ class PersonConnections:
             obtained_at=now,
             expires_at=tokens.expires_at(now),
         )
+        await self._keep(upstream, user_id, login)
+        return True
+
+    async def _keep(self, upstream: PersonalUpstream, user_id: str, login: UpstreamLogin) -> None:
         await self._store.write(
             partial(
                 login_rows.put,
@@ -203,8 +241,8 @@ class PersonConnections:
                 now=self._clock(),
             )
         )
+        self._last_used.pop((upstream.key, user_id), None)
         self._changed(upstream.key, user_id)
-        return True
 
     def listing(self, db: Db, user_id: str) -> list[ConnectedAccount]:
         rows = db.fetch_all(
@@ -215,13 +253,16 @@ class PersonConnections:
         )
         found: list[ConnectedAccount] = []
         for row in rows:
-            known = self._upstreams.get(UpstreamKey(row["server"], row["agent"]))
+            key = UpstreamKey(row["server"], row["agent"])
+            known = self._upstreams.get(key)
             found.append(
                 ConnectedAccount(
                     server=row["server"],
                     agent=row["agent"],
                     label=row["agent"] if known is None else known.label,
                     since=row["obtained_at"],
+                    by_key=known is not None and known.by_key,
+                    used=self._last_used.get((key, user_id)),
                 )
             )
         return found

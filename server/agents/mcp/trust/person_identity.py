@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import trio
 
 from server.agents.base.backend import AgentRequest, Trouble
+from server.agents.mcp.trust.call_credentials import OwnCredential
 from server.agents.mcp.trust.own_tokens import person_of
 from server.agents.mcp.trust.owner_login import OwnerLogin
 from server.agents.mcp.upstream_credentials import AccountNeeded
@@ -26,7 +27,7 @@ class PersonCredential:
     shared = False
 
     def __init__(
-        self, label: str, url: str, *, ours: OwnerLogin, login_of: Callable[[str], OwnerLogin]
+        self, label: str, url: str, *, ours: OwnCredential, login_of: Callable[[str], OwnerLogin]
     ) -> None:
         self._label = label
         self._url = url
@@ -39,10 +40,10 @@ class PersonCredential:
         return self._ours.trouble()
 
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
-        """Raises `AccountNeeded` and other `BackendError`s."""
+        """Return what is shown for a call. Raises `AccountNeeded` and other `BackendError`s."""
         if call is None:
             return await self._ours.headers(None)
-        person = _person(call)
+        person = person_of_call(call)
         login = self._login(person)
         headers: Mapping[str, str] = {}
         try:
@@ -59,7 +60,7 @@ class PersonCredential:
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
         if call is None:
             return await self._ours.refused(None, challenge)
-        person = _person(call)
+        person = person_of_call(call)
         login = self._login(person)
         if await login.refused(call, challenge):
             return True
@@ -67,7 +68,7 @@ class PersonCredential:
         raise self._needed(person)
 
     def changed(self, person: str) -> None:
-        """They connected, or disconnected."""
+        """Take note that they connected, or disconnected."""
         login = self._logins.get(person)
         if login is not None:
             login.changed()
@@ -88,6 +89,9 @@ class PersonCredential:
         return login
 
     def _needed(self, person: str) -> AccountNeeded:
+        return AccountNeeded(self._label, self._url, self._waiting_for(person))
+
+    def _waiting_for(self, person: str) -> Callable[[], Awaitable[bool]]:
         async def connected() -> bool:
             event = self._waiting.setdefault(person, trio.Event())
             with trio.move_on_after(PATIENCE_SECONDS):
@@ -97,10 +101,11 @@ class PersonCredential:
                 return True
             return False
 
-        return AccountNeeded(self._label, self._url, connected)
+        return connected
 
 
-def _person(call: AgentRequest) -> str:
+def person_of_call(call: AgentRequest) -> str:
+    """Return the account in whose name a call is made. Raises `BackendError` where no person stands behind it."""
     person = person_of(call)
     if person is None:
         raise BackendError("this tool is used with an account of a person's: log in with yours to use it")

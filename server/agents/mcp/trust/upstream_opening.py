@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from auth.values.identity_model import Millis
@@ -28,6 +29,7 @@ from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.owner_login import OwnerLogin
 from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonConnections
 from server.agents.mcp.trust.person_identity import PersonCredential
+from server.agents.mcp.trust.person_key import KeyCredential
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
@@ -109,7 +111,10 @@ def open_upstream(
     login: OwnerLogin | None = None
     credential: Credential = static
     called = STATIC if config.sends_authorization else NOBODY
-    if config.url and not config.sends_authorization:
+    if config.url and config.identity == "person-key":
+        called = config.identity
+        credential = WithHeaders(_by_key(config, desk, key), static)
+    elif config.url and not config.sends_authorization:
         called = config.identity
         if config.identity == "login":
             login = desk.owner_login(key, config.url)
@@ -166,13 +171,14 @@ def open_connections(
         PersonalUpstream(
             key=UpstreamKey(server.name, agent.id),
             resource=agent.oauth.audience or agent.url,
-            issuer=agent.oauth.authorization_server,
+            issuer=agent.oauth.authorization_server or agent.url,
+            by_key=agent.identity == "person-key",
             scope=agent.oauth.scope,
             identity=_identity(agent) if agent.oauth.client_id else None,
         )
         for server in servers
         for agent in server.agents
-        if isinstance(agent, McpConfig) and agent.identity == "person"
+        if isinstance(agent, McpConfig) and agent.identity in ("person", "person-key")
     ]
     return PersonConnections(
         upstreams,
@@ -190,19 +196,37 @@ def _personal(
     config: McpConfig, desk: UpstreamRegistry, key: UpstreamKey, ours: OwnerLogin
 ) -> PersonCredential:
     """Return the credential of the person who calls. Raise `ValueError`."""
+    connections, label, url = _place_of(config, desk, key)
+    credential = PersonCredential(label, url, ours=ours, login_of=lambda person: desk.login_of(key, person))
+    connections.listen(key, credential.changed)
+    return credential
+
+
+def _by_key(config: McpConfig, desk: UpstreamRegistry, key: UpstreamKey) -> KeyCredential:
+    """Return the credential of the person who calls, where each has a key. Raise `ValueError`."""
+    connections, label, url = _place_of(config, desk, key)
+    credential = KeyCredential(
+        label,
+        url,
+        header=config.key_header,
+        # Given for this address: where the settings have another, it is none.
+        login_of=lambda person: desk.login_of(key, person, config.url),
+        used=partial(connections.used, key),
+    )
+    connections.listen(key, credential.changed)
+    return credential
+
+
+def _place_of(
+    config: McpConfig, desk: UpstreamRegistry, key: UpstreamKey
+) -> tuple[PersonConnections, str, str]:
+    """Return the accounts of people, what this upstream is called, and where people connect theirs. Raise `ValueError`."""
     connections, place = desk.connections, None
     if connections is not None:
         place = connections.place(key.server, key.agent)
     if connections is None or place is None or desk.issuer is None:
-        raise ValueError('identity = "person" needs a server that people log in to')
-    credential = PersonCredential(
-        place.label,
-        desk.issuer().issuer + place.path,
-        ours=ours,
-        login_of=lambda person: desk.login_of(key, person),
-    )
-    connections.listen(key, credential.changed)
-    return credential
+        raise ValueError(f'identity = "{config.identity}" needs a server that people log in to')
+    return connections, place.label, desk.issuer().issuer + place.path
 
 
 def _make(config: McpConfig, desk: UpstreamRegistry, server: str) -> MakeToken:

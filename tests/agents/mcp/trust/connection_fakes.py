@@ -17,6 +17,7 @@ from server.agents.mcp.trust.login_rows import LoginVault
 from server.agents.mcp.trust.owner_login import OwnerLogin
 from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonConnections
 from server.agents.mcp.trust.person_identity import PersonCredential
+from server.agents.mcp.trust.person_key import KeyCredential
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.lib.oauth_client.client_identity import ClientIdentity
 from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
@@ -27,6 +28,7 @@ from tests.auth.browser_fakes import LOOPBACK, Browser, House
 ISSUER = "https://login.example"
 KEY = UpstreamKey("agent", "mail")
 PATH = "/connect/agent/mail"
+URL = "https://mail.example/mcp"
 
 
 class FakeIssuer:
@@ -181,3 +183,69 @@ class Connecting:
 
     async def authorization(self, person: str) -> str:
         return (await self.credential.headers(call_of(person)))["Authorization"]
+
+
+class Keys:
+    """A house with one upstream for which people have keys."""
+
+    def __init__(self, header: str = "Authorization", house: House | None = None) -> None:
+        self.house = house or House().owned()
+        if house is None:
+            self.house.add_user("usr_bob", "bob")
+        self.log = EventLog()
+        self.header = header
+        self.connections, self.credential = self.node()
+        self.house.parts = replace(self.house.parts, connections=self.connections)
+
+    def node(self, url: str = URL) -> tuple[PersonConnections, KeyCredential]:
+        """Return both as one process has them."""
+        parts, store, asked = self.house.parts, self.house.store, FakeIssuer()
+        upstream = PersonalUpstream(key=KEY, resource=url, issuer=url, scope="", identity=None, by_key=True)
+        connections = PersonConnections(
+            [upstream],
+            store,  # type: ignore[arg-type]
+            servers=AuthorizationServers(asked, parts.clock),
+            ask=asked,
+            clock=parts.clock,
+            subkey=parts.subkey,
+            entropy=self.house.entropy,
+            log=self.log,
+        )
+
+        def login_of(person: str) -> OwnerLogin:
+            return OwnerLogin(
+                KEY,
+                store,  # type: ignore[arg-type]
+                LoginVault(parts.subkey, self.house.entropy),
+                asked,
+                owed=WriteRetry(store, self.log, "upstream.login_not_kept"),  # type: ignore[arg-type]
+                clock=parts.clock,
+                log=self.log,
+                person=person,
+                url=url,
+            )
+
+        credential = KeyCredential(
+            upstream.label,
+            LOOPBACK + PATH,
+            header=self.header,
+            login_of=login_of,
+            used=lambda person: connections.used(KEY, person),
+        )
+        connections.listen(KEY, credential.changed)
+        return connections, credential
+
+    @property
+    def owner(self) -> str:
+        return self.house.owner_id
+
+    async def browser(self, name: str = "alice") -> Browser:
+        browser = Browser(self.house)
+        await browser.sign_in(name)
+        return browser
+
+    async def paste(self, key: str, name: str = "alice") -> Browser:
+        browser = await self.browser(name)
+        await browser.get(PATH)
+        await browser.submit(PATH, key=key)
+        return browser
