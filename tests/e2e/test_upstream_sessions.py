@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 from mcp_calls import MODERN, call_tool
-from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Program, claim_in_browser, needed, until
+from person import Person
+from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Program, Server, claim_in_browser, needed, until
 
 from tests.free_ports import free_port
 
@@ -28,6 +29,7 @@ OFFICIAL = PEERS / "node_modules" / "@modelcontextprotocol"
 EVERYTHING = OFFICIAL / "server-everything" / "dist" / "index.js"
 MEMORY = OFFICIAL / "server-memory" / "dist" / "index.js"
 PEOPLE = ("alice", "bob")
+PASSPHRASE = "a passphrase of four words"
 OAUTH = 'token_url = "{tokens}", client_id = "ostiary", client_secret = "file:shared"'
 # As whom the upstream is called. A person's own account there is connected in a browser: tests/agents/mcp/test_gateway_sessions.py.
 IDENTITIES = {
@@ -36,6 +38,7 @@ IDENTITIES = {
     "token": 'identity = "token"',
     "client-credentials": 'identity = "client-credentials"\noauth = { TABLE }',
     "exchange": 'identity = "exchange"\noauth = { TABLE }',
+    "person-key": 'id = "theirs"\nidentity = "person-key"\ntoken = "file:shared"',
     "id-jag": 'identity = "id-jag"\noauth = { TABLE, authorization_server = "https://login.example.com" }',
 }
 
@@ -81,11 +84,13 @@ def identified(identity: str, tokens: str) -> str:
     return IDENTITIES[identity].replace("TABLE", OAUTH.format(tokens=tokens))
 
 
-def people(program: Program) -> None:
-    """Give alice and bob an account and a key each."""
+def people(program: Program, server: Server, *, theirs: bool = False) -> None:
+    """Give alice and bob an account and a key each; `theirs`: each pastes one for the upstream as well."""
     for name in PEOPLE:
         invitation = program.at_machine("invite", name)["url"]
-        assert claim_in_browser(invitation, "a passphrase of four words").status_code == 200
+        assert claim_in_browser(invitation, PASSPHRASE).status_code == 200
+        if theirs:
+            paste(server, name)
         made = program.at_machine("api-keys", "create", name, "--user", name)
         (program.home / name).write_text(made["key"])
 
@@ -120,6 +125,16 @@ def asked(program: Program, endpoint: str, person: str, method: str, **params: A
 
 def said(result: Mapping[str, Any]) -> str:
     return result["content"][0]["text"]
+
+
+def paste(server: Server, name: str) -> None:
+    """Sign in as a person, and paste a key for the upstream."""
+    person = Person()
+    page = person.browser.get(f"{server.url}/connect/main/theirs")
+    page = person.press(page, "Sign in", {"name": name, "passphrase": PASSPHRASE})
+    page = person.press(page, "Keep it", {"key": f"key-of-{name}"})
+    assert "Your key is kept" in page.text
+    person.close()
 
 
 class Peer(NamedTuple):
@@ -169,11 +184,11 @@ def listed(program: Program, endpoint: str, person: str) -> list[str]:
     return [each["uri"] for each in found if "session" in each["uri"]]
 
 
-def files_are_apart(program: Program, endpoint: str) -> None:
+def files_are_apart(program: Program, endpoint: str, prefix: str) -> None:
     """Have each make a file in the reference server, and look for both."""
     for person in PEOPLE:
         made = {"name": f"{person}.gz", "data": f"data:text/plain,of-{person}", "outputType": "resourceLink"}
-        result = call_tool(endpoint, "gzip-file-as-resource", made, more=of(program, person))
+        result = call_tool(endpoint, f"{prefix}gzip-file-as-resource", made, more=of(program, person))
         assert not result.get("isError"), result
     for person, other in (PEOPLE, PEOPLE[::-1]):
         mine, theirs = (f"demo://resource/session/{each}.gz" for each in (person, other))
@@ -183,15 +198,15 @@ def files_are_apart(program: Program, endpoint: str) -> None:
         assert "error" in asked(program, endpoint, person, "resources/read", uri=theirs)
 
 
-def words_are_apart(program: Program, endpoint: str) -> None:
+def words_are_apart(program: Program, endpoint: str, prefix: str) -> None:
     """Have alice keep a word, and both look for one."""
 
     def show(person: str) -> str:
-        return said(call_tool(endpoint, "show", {}, more=of(program, person)))
+        return said(call_tool(endpoint, f"{prefix}show", {}, more=of(program, person)))
 
-    call_tool(endpoint, "keep", {"word": "of alice"}, more=of(program, "alice"))
+    call_tool(endpoint, f"{prefix}keep", {"word": "of alice"}, more=of(program, "alice"))
     assert [show(each) for each in PEOPLE] == ["of alice", "nothing"]
-    call_tool(endpoint, "keep", {"word": "of bob"}, more=of(program, "bob"))
+    call_tool(endpoint, f"{prefix}keep", {"word": "of bob"}, more=of(program, "bob"))
     assert [show(each) for each in PEOPLE] == ["of alice", "of bob"]
 
 
@@ -205,9 +220,10 @@ def test_what_one_leaves_in_a_server_of_others_is_met_by_that_one_alone(
     with upstream(ostiary, name, wire) as place:
         settings(ostiary, place, 'era = "handshake"', identified(identity, tokens))
         with ostiary.serving() as server:
-            people(ostiary)
+            people(ostiary, server, theirs=identity == "person-key")
             apart = files_are_apart if name == "server-everything" else words_are_apart
-            apart(ostiary, server.endpoint)
+            apart(ostiary, server.endpoint, "theirs__" if identity == "person-key" else "")
+            assert "key-of-" not in server.said()
 
 
 def test_each_person_has_a_memory_where_the_command_gives_each_a_file_and_one_is_shared_where_not(
@@ -228,7 +244,7 @@ def test_each_person_has_a_memory_where_the_command_gives_each_a_file_and_one_is
         for again in (False, True):  # what is in a file outlives the processes
             with ostiary.serving() as server:
                 if not (ostiary.home / "alice").exists():
-                    people(ostiary)
+                    people(ostiary, server)
                 if not again:
                     entity = {"name": "alice", "entityType": "person", "observations": []}
                     call_tool(
@@ -246,7 +262,7 @@ def test_one_child_serves_all_where_the_settings_say_so_and_that_is_said(ostiary
         settings(ostiary, place, 'share = "all"')
         with ostiary.serving() as server:
             server.await_words("all who call share what")
-            people(ostiary)
+            people(ostiary, server)
             made = {"name": "mine.gz", "data": "data:text/plain,x", "outputType": "resourceLink"}
             call_tool(server.endpoint, "gzip-file-as-resource", made, more=of(ostiary, "alice"))
             until("the file of alice", lambda: listed(ostiary, server.endpoint, "bob") or None)
