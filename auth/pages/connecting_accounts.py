@@ -1,7 +1,7 @@
 """Connecting an account that somebody has elsewhere: a page that says what that means, the way there, and the way back.
 
-Whoever opens the address connects their own account to the one they are signed in with here, after a button of our own form. The way back
-counts once, for the browser and the person that left, so that nobody finishes what another began. What is kept is the server's
+A person who opens the address connects their own account to the one they are signed in with here, after a button of our own form. The way back
+counts once, for the browser and the person that left, so that nobody finishes what another began. The accounts that are kept are the server's
 (values/connected_accounts.py).
 """
 

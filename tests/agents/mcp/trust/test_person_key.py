@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from auth.values.identity_model import PrincipalKind
+from server.agents.mcp.trust.call_credentials import WithHeaders
 from server.agents.mcp.trust.person_key import KeyNeeded
+from server.agents.mcp.upstream_credentials import StaticCredential
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError
 from tests.agents.mcp.trust.connection_fakes import PATH, Keys
 from tests.agents.mcp.trust.trust_fakes import call_of
+from tests.agents.mcp.upstreams import Double, gate, over_http
 from tests.auth.browser_fakes import LOOPBACK
 
 
@@ -127,3 +131,18 @@ async def test_a_caller_who_is_no_person_is_told_to_log_in() -> None:
     there = Keys()
     with pytest.raises(BackendError, match="log in with yours"):
         await there.credential.headers(call_of("machine", kind=PrincipalKind.CLIENT))
+
+
+async def test_a_call_whose_key_the_upstream_refuses_asks_for_another_and_goes_out_with_that() -> None:
+    there, double = Keys(), Double(era="stateless", let_in="Bearer ours")
+    own = StaticCredential({}, Secret("ours"))
+    async with over_http(double) as url, gate(url=url, credential=WithHeaders(there.credential, own)) as door:
+        double.let_in = "Bearer sk-good"
+        with pytest.raises(KeyNeeded):
+            await door.say("hello", subject=there.owner)
+        await there.paste("sk-bad")
+        with pytest.raises(KeyNeeded, match="did not accept your API key"):
+            await door.say("hello", subject=there.owner)
+        await there.paste("sk-good")
+        assert await door.say("hello", subject=there.owner) == "hello"
+        assert "sk-" not in str(door.log.__dict__)
