@@ -6,6 +6,7 @@ The lists are read on the connection that serves no caller, and anew when a call
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Container
 from contextlib import AbstractAsyncContextManager
 from typing import Final
@@ -26,6 +27,11 @@ LISTENING: Final = 6  # times that
 LOOKS: Final = 10  # during the time after which nobody is expected any more
 PARTING_SECONDS: Final = 1.0  # what a session left under way is cancelled by then
 CLOSING_SECONDS: Final = 10.0  # a child is given time to end
+# Of one caller, in so many seconds; and of how many callers they are counted.
+STARTS: Final = 32
+STARTS_SECONDS: Final = 60.0
+HOLDERS: Final = 1024
+TOO_OFTEN: Final = "connections with it were begun, or ended by themselves, too often: try again in a minute"
 CLOSING: Final = "the connection with it is being closed: try again in a minute"
 
 
@@ -90,6 +96,7 @@ class CallerLinks:
         self._shown = shown
         self._idle_seconds = idle_seconds
         self._links: dict[str, CallerLink] = {}
+        self._starts: OrderedDict[str, deque[float]] = OrderedDict()  # of each holder, when the last were
         self._places: dict[CallerLink, None] = {}  # those that have one; whoever was heard of last comes last
 
     def __len__(self) -> int:
@@ -137,6 +144,7 @@ class CallerLinks:
         try:
             with found.scope:
                 await self._there()
+                await self._wait_for_start(found.holder)
                 await self._take_place(found, before)
                 await self._use(found, call)
         except BackendError as error:
@@ -152,6 +160,18 @@ class CallerLinks:
                 del self._links[key]
             found.ended.set()
             found.ready.set()
+
+    async def _wait_for_start(self, holder: str) -> None:
+        """Wait until this caller may start one more: each costs the processor a moment, and one may end as soon as it is there. Raises `Busy`."""
+        starts = self._starts.setdefault(holder, deque(maxlen=STARTS))
+        self._starts.move_to_end(holder)
+        if len(self._starts) > HOLDERS:
+            self._starts.popitem(last=False)
+        if len(starts) == STARTS and (seconds := starts[0] + STARTS_SECONDS - trio.current_time()) > 0:
+            if seconds > WAIT_SECONDS:
+                raise Busy(TOO_OFTEN)
+            await trio.sleep(seconds)
+        starts.append(trio.current_time())
 
     async def _take_place(self, found: CallerLink, before: CallerLink | None) -> None:
         """Wait for a place. `before`: the connection that its caller had. Raises `Busy`."""

@@ -541,6 +541,20 @@ async def test_a_connection_that_is_not_closed_in_time_is_not_waited_for_for_eve
         assert len(opening.opened) == 1
 
 
+async def test_who_begins_one_after_the_other_is_slowed_down_and_nobody_else_is(autojump_clock: Any) -> None:
+    opening = Opening()
+    async with trio.open_nursery() as nursery:
+        links = opening.links(nursery)
+        for _ in range(caller_links.STARTS):
+            (await links.of(asker("alice"))).ended.set()
+        with pytest.raises(Busy, match="too often"):
+            await links.of(asker("alice"))
+        assert not (await links.of(asker("bob"))).ended.is_set()
+        await trio.sleep(caller_links.STARTS_SECONDS)
+        assert not (await links.of(asker("alice"))).ended.is_set()
+        nursery.cancel_scope.cancel()
+
+
 async def test_whoever_waits_for_a_place_gets_one_as_soon_as_somebody_is_done(autojump_clock: Any) -> None:
     opening = Opening()
     async with trio.open_nursery() as nursery:
