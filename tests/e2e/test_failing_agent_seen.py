@@ -145,7 +145,7 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
     (home / "ostiary.toml").write_text(
         '[[server]]\nname = "main"\n'
         f'[[server.agent]]\nkind = "chat"\nurl = "http://127.0.0.1:{port}/chat"\nagent = "kaya"\n'
-        f'[[server.agent]]\nkind = "mcp"\nid = "files"\ntrust = "always"\ncommand = {command}\n',
+        f'[[server.agent]]\nkind = "mcp"\nid = "files"\ntrust = "always"\nshare = "all"\ncommand = {command}\n',
         "utf-8",
     )
     program, person = Program(command=SOURCE, home=home), Person()

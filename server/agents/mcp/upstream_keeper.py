@@ -102,6 +102,7 @@ class Upstream:
             url=config.url, connections=config.max_connections, ca_file=config.ca_file, most=self._most
         )
         self._link: Link | None = None
+        self._callers_trouble: Trouble | None = None  # the last of theirs could not be begun
         self._trouble: Trouble | None = Trouble("is not connected yet", clock(), kind="begins")
         self._told = ""  # what callers are told meanwhile
         self._arrived = trio.Event()
@@ -144,6 +145,7 @@ class Upstream:
                 name=self._name,
                 log=self._log,
                 there=self.link,
+                begun=self._callers_began,
                 engaged=self._engaged,
                 shown=bool(self._config.url),
             )
@@ -161,7 +163,7 @@ class Upstream:
 
     @property
     def trouble(self) -> Trouble | None:
-        return self._trouble
+        return self._trouble or self._callers_trouble
 
     def link_nowait(self) -> Link | None:
         link = self._link
@@ -185,6 +187,16 @@ class Upstream:
 
     def _keep_apart(self, apart: bool) -> None:
         self.callers = self._callers if apart else None
+
+    def _callers_began(self, problem: BackendError | None) -> None:
+        """Take note of whether a caller's connection could be begun; what is the caller's own doing says nothing of the server."""
+        if problem is None:
+            self._callers_trouble = None
+        elif isinstance(problem, ServerFailure) and self._trouble is None and not self._config.url:
+            words = f"serves no caller: {problem}{problem.more}"[:TROUBLE_CHARACTERS]
+            known = self._callers_trouble
+            since = self._clock() if known is None else known.since
+            self._callers_trouble = Trouble(words=words, since=since)
 
     def part(self, apart: str) -> None:
         """Let go of what there is for a session of a caller's client, which has ended."""

@@ -79,11 +79,12 @@ class CallerLinks:
         name: str,
         log: Logger,
         there: Callable[[], Awaitable[object]],
+        begun: Callable[[BackendError | None], None] = lambda problem: None,
         engaged: Container[str] = (),
         shown: bool = False,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """Keep the parts. `news` hears what is said unasked to a caller, who is named as `apart`. `there` waits until the server can be reached, and raises `BackendError`. `engaged`: callers that have something under
+        """Keep the parts. `begun` is told of each connection that was begun, and of each that could not be, and why. `news` hears what is said unasked to a caller, who is named as `apart`. `there` waits until the server can be reached, and raises `BackendError`. `engaged`: callers that have something under
         way there between one request and the next. `shown`: a connection is opened with its caller's credential, which names the program as well."""
         self._open = open_link
         self._nursery = nursery
@@ -92,6 +93,7 @@ class CallerLinks:
         self._log = log
         self._there = there
         self._news = news
+        self._tell_begun = begun
         self._engaged = engaged
         self._shown = shown
         self._idle_seconds = idle_seconds
@@ -149,6 +151,8 @@ class CallerLinks:
                 await self._use(found, call)
         except BackendError as error:
             found.problem = error
+            if found.link is None:
+                self._tell_begun(error)
         except Exception:  # a mistake of ours with one connection is none of the others'
             self._log.exception("upstream.crashed", agent=self._name)
             found.problem = ServerGone("cannot be used: the log says why")
@@ -201,6 +205,7 @@ class CallerLinks:
         async with self._open(self._news(found.apart), call) as link:
             found.link = link
             found.ready.set()
+            self._tell_begun(None)
             uses, unused = found.uses, 0
             # Somebody who listens for a change may ask nothing for a while.
             while not link.ended.is_set() and unused < (LISTENING if link.follows else 1) * LOOKS:

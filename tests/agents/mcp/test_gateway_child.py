@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -53,6 +54,21 @@ async def test_one_that_ends_at_once_is_in_trouble_which_its_owner_is_told() -> 
         assert trouble is not None
         assert trouble.words == "has ended (exit status 7); it said: no such thing as a database"
         assert trouble.since > 1_700_000_000_000
+
+
+async def test_one_that_starts_once_and_for_no_caller_is_in_trouble_until_it_does(tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    once = f"[ -e {mark} ] && exit 7; touch {mark}; exec {shlex.join(command())}"
+    async with gate(command=["sh", "-c", once]) as door:
+        assert door.backend.trouble() is None
+        with pytest.raises(BackendError, match="has ended"):
+            await door.call("hello")
+        trouble = door.backend.trouble()
+        assert trouble is not None
+        assert trouble.words == "serves no caller: has ended (exit status 7)"
+        mark.unlink()
+        assert words(await door.call("hello")) == "hello"
+        assert door.backend.trouble() is None
 
 
 async def test_a_command_that_does_not_exist_is_in_trouble() -> None:
