@@ -695,13 +695,15 @@ def _implementation(
     then is known by its own name unless its owner gave it a title."""
     unset = msgspec.UNSET
     its = Implementation(name="", version="")
+    version = __version__
     if len(sources) == 1 and isinstance(only := sources[0].backend, TellsServerInfo):
         theirs = isinstance(only, Foreign)
         if not theirs or (others and not settings.title):
             its = only.introduction() or its
+            version = "" if theirs and its.name else version  # ours would be no version of it
     return Implementation(
         name=its.name or "ostiary",
-        version=settings.version or its.version or __version__,
+        version=settings.version or its.version or version,
         title=settings.title or its.title,
         description=settings.description or unset,
         website_url=settings.website or its.website_url,

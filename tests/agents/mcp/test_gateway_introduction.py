@@ -96,6 +96,8 @@ def test_what_the_settings_say_comes_before_it() -> None:
     assert (named.name, named.title, named.website_url, named.icons) == ("ostiary", "Ours", UNSET, UNSET)
     for sources in ([source, source], []):
         assert _implementation(ServerConfig(), sources, others=True).name == "ostiary"
+    made.said = introduction_of({"name": "weather"})
+    assert _implementation(ServerConfig(), [source], others=True).version == ""
     made.said = None
     assert _implementation(ServerConfig(), [source], others=True).name == "ostiary"
 
