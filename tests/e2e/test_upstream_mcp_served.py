@@ -336,6 +336,19 @@ def test_calls_of_a_fastmcp_server_fare_as_if_it_were_called_direct(fastmcp_call
     assert child_called(server, "fastmcp_calls") == child
 
 
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_call_whose_server_falls_is_told_to_the_model_as_one_that_may_have_been_made(
+    fastmcp_calls: House, mode: str
+) -> None:
+    found = called_by_the_sdk(
+        fastmcp_calls.program, fastmcp_calls.server, mode, ("fall", {}), ("add", {"a": 1, "b": 2})
+    )
+    fallen, after = found["results"]
+    assert fallen["is_error"]
+    assert fallen["text"].startswith("This call may have been made: the upstream has ended (exit status 3)")
+    assert after["text"] == "3"
+
+
 def test_one_that_is_killed_is_back_and_the_others_never_noticed(federation: Program, five: Server) -> None:
     victim = until("the process", lambda: child_called(five, "server-memory"))
     os.kill(victim, signal.SIGKILL)

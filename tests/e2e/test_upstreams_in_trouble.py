@@ -64,7 +64,7 @@ def test_bad_upstreams_are_their_own_trouble_alone(home: Path) -> None:
         assert listed == ["good__do", "crashes__do", "floods__do", "lies__do"]
         assert "the upstream crashes has ended" in failed(program, server, "crashes__do")
         assert good() == "done"
-        assert "said more than 16384 KiB in one message" in failed(program, server, "floods__do")
+        assert "said more than 262144 KiB in one message" in failed(program, server, "floods__do")
         assert good() == "done"
         assert "outputSchema" in failed(program, server, "lies__do")
         assert good() == "done"

@@ -3,6 +3,8 @@
 Run with the `fastmcp` environment.
 """
 
+import os
+
 from fastmcp import Context, FastMCP
 
 server = FastMCP("calls")
@@ -26,6 +28,12 @@ async def count(to: int, ctx: Context) -> str:
 def talk(kib: int) -> str:
     """Say so much."""
     return "x" * kib * 1024
+
+
+@server.tool
+def fall() -> str:
+    """End at once."""
+    os._exit(3)
 
 
 if __name__ == "__main__":

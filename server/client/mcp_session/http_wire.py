@@ -93,6 +93,8 @@ class HttpWire(ABC):
 class CredentialRefused(ServerFailure):
     """A server that wants another credential than it was shown."""
 
+    fate = "not made"
+
 
 class SessionGone(ServerGone):
     """A session that the server does not know any more: nothing was done."""
