@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Generator
@@ -75,7 +76,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 class SilentFiles(SimpleHTTPRequestHandler):
     """Files of a folder, without a word on what was asked for."""
 
-    def log_request(self, *_: Any) -> None:
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Say nothing."""
 
 
@@ -128,3 +129,30 @@ def test_a_page_of_fastmcp_is_carried_in_both_eras(home: Path, era: str) -> None
         contents = drawing.read(address)
         assert (address, contents["text"]) == ("ui://notes/notes/app.html", "<h1>notes</h1>")
         assert drawing.call("keep", text="this") == "kept this"
+
+
+def test_the_page_that_the_documents_show_is_drawn_and_calls_its_tool(
+    home: Path, chromium: Browser, host: str
+) -> None:
+    shown = (ROOT / "docs" / "python" / "pages.md").read_text("utf-8")
+    agent, html = (
+        re.findall(rf"^```{kind}\n(.*?)^```$", shown, re.DOTALL | re.MULTILINE)[0]
+        for kind in ("python", "html")
+    )
+    (home / "agent.py").write_text(agent, "utf-8")
+    (home / "dice.html").write_text(html, "utf-8")
+    settings = f'auth = "none"\n[[server]]\n[[server.agent]]\nkind = "python"\nfile = {json.dumps(str(home / "agent.py"))}\n'
+    (home / "ostiary.toml").write_text(settings, "utf-8")
+    with Program(command=SOURCE, home=home).serving() as running, chromium.new_context() as context:
+        assert set(Caller(running.endpoint, "stateless", {}).tools()) == {"roll"}
+        page = context.new_page()
+        page.goto(host)
+        drawn: dict[str, Any] = page.evaluate("([url, tool]) => show(url, tool)", [running.endpoint, "roll"])
+        assert (drawn["uri"], drawn["hidden"]) == ("ui://agent/dice.html", ["again"])
+        assert "io.modelcontextprotocol/ui" in drawn["extensions"]
+        frame = page.frame_locator("iframe")
+        expect(frame.locator("#shown")).to_have_text(re.compile("^[1-6] of 6$"))
+        # The same number may come again, so what was there before goes first.
+        frame.locator("#shown").evaluate("(it) => { it.textContent = '-'; }")
+        frame.locator("#again").click()
+        expect(frame.locator("#shown")).to_have_text(re.compile("^[1-6] of 6$"))

@@ -36,7 +36,9 @@ from server.agents.python.process_keeper import Keeper
 from server.agents.python.python_settings import PythonConfig
 from server.lib.line_peer import Peer
 from server.lib.log.logger import Logger
+from server.mcp.app_pages import pages_in
 from server.mcp.call_outlet import NullOutlet, Outlet
+from server.mcp.carried_extensions import APPS, USUAL
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 
@@ -126,6 +128,11 @@ class PythonBackend:
 
     def prompts(self) -> Sequence[Prompt]:
         return self._tagged(self._offer.prompts)
+
+    def extensions(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return that it has pages, if it has."""
+        named = (tool.meta for tool in self._offer.tools if tool.meta is not UNSET)
+        return {APPS: USUAL[APPS]} if any(any(pages_in(meta)) for meta in named) else {}
 
     def completes(self) -> frozenset[tuple[str, str]]:
         return self._offer.completes

@@ -19,6 +19,11 @@ EXAMPLES = [
     )
 ]
 
+# The page that docs/python/pages.md shows.
+PAGE = re.findall(
+    r"^```html\n(.*?)^```$", (DOCS / "python" / "pages.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+)[0]
+
 
 def example_with(name: str) -> str:
     return next(example for example in EXAMPLES if f"def {name}(" in example)
@@ -29,6 +34,8 @@ def shown(tmp_path: Path, children: ExitStack) -> Any:
     def start(example: str) -> Child:
         file = tmp_path / "agent.py"
         file.write_text(example, "utf-8")
+        for page in ("dice.html", "map.html"):
+            (tmp_path / page).write_text(PAGE, "utf-8")
         (tmp_path / "weather.py").write_text("def forecast() -> str:\n    return 'rain'\n", "utf-8")
         return children.enter_context(Child(file))
 

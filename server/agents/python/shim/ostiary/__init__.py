@@ -1,4 +1,4 @@
-"""What an author's file imports. The functions that it decorates are tools, resources and prompts of the server.
+"""The words that an author's file imports. The functions that it decorates are tools, resources and prompts of the server.
 
 from ostiary import tool
 
@@ -29,6 +29,7 @@ from .context import Context, SyncContext
 from .errors import Cancelled, CannotAsk, CannotUse, Misuse, NotAnswered, NotFound, ProtocolError, ToolFailure
 from .file import around, before_call, defaults, include, lifespan
 from .hooks import Proceed, ToolUse
+from .page import Page
 from .param import Param
 from .provide import Provide
 from .questions import Elicited, Root, Sampled, elicitation, elicitation_url, roots, sampling
@@ -67,6 +68,7 @@ __all__ = [
     "Misuse",
     "NotAnswered",
     "NotFound",
+    "Page",
     "Param",
     "Part",
     "Proceed",

@@ -144,8 +144,9 @@ class _Base(Contextual):
         return self._line.cancelled
 
     def can(self, ability: str) -> bool:
-        """Return whether the client can be asked: "elicitation", "elicitation.url", "sampling", "sampling.tools", "roots"."""
-        return ability in self._line.can
+        """Return whether the client can be asked: "elicitation", "elicitation.url", "sampling", "sampling.tools", "roots"; or has an extension:
+        "io.modelcontextprotocol/ui" if it draws pages."""
+        return any(word.partition(" ")[0] == ability for word in self._line.can)
 
     async def _one(self, question: Question[T], key: str | None) -> T:
         key = key or self._line.next_key()

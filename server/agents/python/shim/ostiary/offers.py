@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections.abc
 import difflib
+import os
 import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from .errors import Misuse
 from .function import Function
 from .hints import MISSING, alternatives, is_record, strip
 from .hooks import Hook
+from .page import Page, PlacedPage
 from .param import with_notes
 from .plain import plain
 from .prices import PRICE, fixed
@@ -93,6 +95,8 @@ class ToolOptions(PromptOptions, total=False):
     price: Any
     structured: bool | None
     coerce: bool | None
+    page: str | os.PathLike[str] | Page | None
+    for_page: bool
 
 
 def _hints(annotations: Dict, where: str) -> Wire | None:
@@ -194,10 +198,13 @@ class Tool(_Offer):
         self.shape: Shape
         given_output, self.shape = self._output(options.get("output_schema"))
         self.answer = partial(tool_result, shape=self.shape)
+        page = options.get("page")
+        self.page = None if page is None else PlacedPage(page, function, self.function.where)
+        meta = self._priced(options.get("meta"), options.get("price"))
         # An author's schema is passed on unaltered, with its order.
         self._list(
             options,
-            meta=self._priced(options.get("meta"), options.get("price")),
+            meta=self._with_page(meta, bool(options.get("for_page"))),
             inputSchema=given_input,
             outputSchema=given_output,
             annotations=_hints(options.get("annotations"), self.function.where),
@@ -224,6 +231,18 @@ class Tool(_Offer):
         if meta is not None and PRICE in meta:
             raise Misuse(f"{self.function.where}: it has a price= already, beside that of its meta")
         return {**(meta or {}), PRICE: fixed(price, self.function.where)}
+
+    def _with_page(self, meta: Dict, for_page: bool) -> Dict:
+        page = None if self.page is None else self.page.uri
+        marks = given(resourceUri=page, visibility=["app"] if for_page else None)
+        return {**(meta or {}), "ui": {**(meta or {}).get("ui", {}), **marks}} if marks else meta
+
+    def move_page(self, moved: Mapping[str, str]) -> None:
+        """Give its page another address."""
+        if self.page is not None:
+            self.page.uri = moved[self.page.uri]
+            meta = self.wire["_meta"]
+            self.wire["_meta"] = {**meta, "ui": {**meta["ui"], "resourceUri": self.page.uri}}
 
     def _input(self) -> Wire:
         schemas = Schemas()

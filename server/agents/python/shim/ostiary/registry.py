@@ -6,6 +6,7 @@ several files in one process have one each, told apart by a context variable.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -24,6 +25,7 @@ from .offers import (
     Tool,
     ToolOptions,
 )
+from .page import MIME_TYPE
 from .plain import to_text
 from .prices import PRICE, Price
 
@@ -55,6 +57,11 @@ class Registry:
             tool.hooks = self.hooks
         taken = f"there is a tool {tool.name!r} already; give it a name="
         self._add(self.tools, tool.name, tool, taken)
+        page = tool.page
+        if page is not None and page.uri not in self.resources:
+            title = os.path.basename(page.file)
+            meta = {"ui": page.page.ui} if page.page.ui else None
+            self.add_resource(Resource(page.uri, page.read, name=title, mime_type=MIME_TYPE, meta=meta))
 
     def add_resource(self, resource: Resource) -> None:
         self._add(self.resources, resource.uri, resource, f"{resource.uri} is a resource already")
@@ -91,16 +98,17 @@ class Registry:
     def take(self, inner: Registry, prefix: str) -> None:
         """Take all that another file offers, under names that begin with the prefix. Its tools keep the hooks of their file."""
         names = f"{prefix}_" if prefix else ""
-        for tool in inner.tools.values():
-            tool.rename(names + tool.name)
-            self.add_tool(tool)
-        for prompt in inner.prompts.values():
-            prompt.rename(names + prompt.name)
-            self.add_prompt(prompt)
         moved = {uri: _below(uri, prefix) for uri in inner.resources}
         for resource in inner.resources.values():
             resource.move(moved[resource.uri])
             self.add_resource(resource)
+        for tool in inner.tools.values():
+            tool.rename(names + tool.name)
+            tool.move_page(moved)
+            self.add_tool(tool)
+        for prompt in inner.prompts.values():
+            prompt.rename(names + prompt.name)
+            self.add_prompt(prompt)
         for completion in inner.completions.values():
             completion.target = moved.get(completion.target, names + completion.target)
             self.add_completion(completion)
@@ -206,6 +214,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
     `price="$0.01"` is what a call costs, where the server takes payments and its settings say nothing else. One with
     `enabled=False` is not offered. `structured=True`: an answer of any type is structured, too, with an output schema.
+    `page="app.html"` is what hosts draw beside its answer, `for_page=True` a tool that only a page calls.
     `coerce=True`: texts that are a number, a boolean, a list or an object where one of these is wanted are taken for it.
 
     On 2026-07-28, a tool that asks its caller something is run again from the start with the answers; what it must not do twice
