@@ -101,6 +101,13 @@ def keep_out(
     for table in ("upstream_tokens", "upstream_trips", "upstream_pins"):
         if table in tables:
             connection.execute(f"DELETE FROM {table}")
+    if "upstream_pins" in tables:
+        # Each was met with all that it has (pin_rows.py): nothing of it is believed for being first.
+        connection.execute(
+            "INSERT INTO upstream_pins (server, agent, kind, name, digest, definition, accepted_at, accepted_by)"
+            " SELECT server, agent, 'kinds', '2', '', '', ?, 'settings' FROM upstreams",
+            (now,),
+        )
     if now_standing is None:
         return RestoreExclusions(api_keys=revoked)
     return RestoreExclusions(

@@ -100,7 +100,7 @@ def test_what_was_accepted_of_upstreams_and_logins_there_do_not_come_back(
     copy = directory / "copy.db"
     back_up(database, copy)
     put_back(copy, database)
-    assert rows(database, "SELECT * FROM upstream_pins") == []
+    assert rows(database, "SELECT server, kind, digest FROM upstream_pins") == [("main", "kinds", "")]
     assert rows(database, "SELECT * FROM upstream_tokens") == []
     # It was met: what it offers now is not believed for being first.
     assert rows(database, "SELECT server FROM upstreams") == [("main",)]

@@ -261,13 +261,18 @@ class Catalog:
 
     def called_by_page(self, name: str) -> ToolEntry | None:
         """Return the tool that a page calls by the name which it has at the page's own server, if that is one server's."""
-        found = [
-            here
+        named = [
+            (source.backend, here)
             for source in self._sources
             if isinstance(source.backend, HasPages)
             and (here := source.backend.called_by_page(name)) is not None
         ]
-        return self.tools.get(found[0]) if len(found) == 1 else None
+        if len(named) != 1:
+            return None
+        backend, here = named[0]
+        found = self.tools.get(here)
+        # Another may have the name by which it would be offered.
+        return found if found is not None and found.backend in (backend, self._stand_ins.get(here)) else None
 
     def withheld(self, name: str) -> str | None:
         """Tell why a tool of this name is not offered, where an agent has one that its owner has not looked at."""

@@ -119,7 +119,9 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             seconds=seconds,
             tasks={name: lists.tasks[theirs] for name, theirs in tool_names.items() if theirs in lists.tasks},
             page_names={
-                theirs: name for name, theirs in tool_names.items() if is_for(tools[name].meta, "app")
+                theirs: name
+                for name, theirs in tool_names.items()
+                if name in tools and is_for(tools[name].meta, "app")
             }
             if has_pages(lists)
             else _NONE,

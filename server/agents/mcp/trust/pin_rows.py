@@ -22,8 +22,9 @@ BY_SETTINGS: Final = "settings"
 # What other processes hear of it by (`CHANGE_KINDS`).
 CHANGE: Final = "upstream"
 
-# Before the place of an upstream since resources and pages are pinned with the rest. One without it was met earlier, or has come back from a copy.
-_ALL_KINDS: Final = "2:"
+# A row beside the pins of an upstream: it was met since resources and pages are pinned with the rest. Earlier versions take it for a pin of
+# something that is not offered any more.
+_MARK: Final = ("kinds", "2")
 
 
 class UpstreamKey(msgspec.Struct, frozen=True, order=True):
@@ -60,6 +61,7 @@ def load(db: Db, upstream: UpstreamKey, source: str) -> PinnedUpstream:
         "SELECT source FROM upstreams WHERE server = ? AND agent = ?", upstream.server, upstream.agent
     )
     pins: dict[DefinitionKey, Pin] = {}
+    whole = False
     last = ("", "")
     while True:
         rows = db.fetch_all(
@@ -71,6 +73,9 @@ def load(db: Db, upstream: UpstreamKey, source: str) -> PinnedUpstream:
             PAGE,
         )
         for row in rows:
+            if (row["kind"], row["name"]) == _MARK:
+                whole = True
+                continue
             pins[DefinitionKey(row["kind"], row["name"])] = Pin(
                 digest=row["digest"],
                 text=row["definition"],
@@ -78,9 +83,8 @@ def load(db: Db, upstream: UpstreamKey, source: str) -> PinnedUpstream:
                 accepted_by=row["accepted_by"],
             )
         if len(rows) < PAGE:
-            known = "" if met is None else str(met["source"])
-            whole = known == _ALL_KINDS + source
-            return PinnedUpstream(source=source, met=whole or known == source, pins=pins, met_whole=whole)
+            here_before = met is not None and met["source"] == source
+            return PinnedUpstream(source=source, met=here_before, pins=pins, met_whole=whole)
         last = (rows[-1]["kind"], rows[-1]["name"])
 
 
@@ -95,6 +99,7 @@ def accept(
 ) -> None:
     """Write that these are what it may offer under their names from now on."""
     meet(db, upstream, source, now)
+    _mark(db, upstream, now)
     for each in definitions:
         db.execute(
             "INSERT INTO upstream_pins (server, agent, kind, name, digest, definition, accepted_at, accepted_by)"
@@ -120,33 +125,51 @@ def accept_first(
 ) -> bool:
     """Accept what it offers, if it was never met before, and return whether it was not; resources and pages also where it was met before these
     were pinned. All that another offered under its name goes."""
-    row = db.fetch_one(
-        "SELECT source FROM upstreams WHERE server = ? AND agent = ?", upstream.server, upstream.agent
-    )
-    if not meet(db, upstream, source, now):
-        return False
-    if row is not None and row["source"] == source:
+    if meet(db, upstream, source, now):
+        _delete_all(db, upstream)
+    elif _mark(db, upstream, now):
         definitions = [each for each in definitions if each.key.kind in LATER_KINDS]
     else:
-        db.execute(
-            "DELETE FROM upstream_pins WHERE server = ? AND agent = ?", upstream.server, upstream.agent
-        )
+        return False
     accept(db, upstream, source, definitions, by=BY_SETTINGS, now=now)
     return True
 
 
 def meet(db: Db, upstream: UpstreamKey, source: str, now: Millis) -> bool:
-    """Write that it was met, and return whether this is the first time that all kinds of definitions are pinned of it."""
+    """Write that it was met, and return whether this is the first time."""
     made = db.execute(
         "INSERT INTO upstreams (server, agent, source, met_at) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (server, agent) DO UPDATE SET source = excluded.source, met_at = excluded.met_at"
         " WHERE upstreams.source <> excluded.source",
         upstream.server,
         upstream.agent,
-        _ALL_KINDS + source,
+        source,
         now,
     )
     return made == 1
+
+
+def _mark(db: Db, upstream: UpstreamKey, now: Millis) -> bool:
+    """Write that all kinds of definitions are pinned, and return whether that is new."""
+    made = db.execute(
+        "INSERT INTO upstream_pins (server, agent, kind, name, digest, definition, accepted_at, accepted_by)"
+        " VALUES (?, ?, ?, ?, '', '', ?, ?) ON CONFLICT (server, agent, kind, name) DO NOTHING",
+        upstream.server,
+        upstream.agent,
+        *_MARK,
+        now,
+        BY_SETTINGS,
+    )
+    return made == 1
+
+
+def _delete_all(db: Db, upstream: UpstreamKey) -> int:
+    return db.execute(
+        "DELETE FROM upstream_pins WHERE server = ? AND agent = ? AND kind <> ?",
+        upstream.server,
+        upstream.agent,
+        _MARK[0],
+    )
 
 
 def forget(
@@ -157,9 +180,7 @@ def forget(
     db.takes_away()
     if keys is None:
         known = list(load(db, upstream, "").pins)
-        gone = db.execute(
-            "DELETE FROM upstream_pins WHERE server = ? AND agent = ?", upstream.server, upstream.agent
-        )
+        gone = _delete_all(db, upstream)
     else:
         known, gone = list(keys), 0
         for key in keys:

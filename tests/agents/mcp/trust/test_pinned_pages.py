@@ -207,6 +207,11 @@ async def test_what_was_accepted_before_counts_and_what_was_not_pinned_yet_waits
         trap = Resource(uri="note://2", name="trap")
         offered = msgspec.structs.replace(offered, resources=[*offered.resources, trap])
         assert [each.name for each in later.guard.allowed(offered).resources] == ["note", "note://2"]
+        # What is forgotten is met no second time.
+        await desk.forget(known, None, by="local:7")
+        _, last = await house.desk(mode)
+        assert (last.guard.pins, names(last.guard.allowed(offered))) == ({}, [])
+        assert [each.name for each in last.guard.allowed(offered).resources] == [NOTE, "note://2"]
 
 
 async def test_a_definition_that_nobody_can_be_shown_whole_is_offered_by_no_first_use() -> None:

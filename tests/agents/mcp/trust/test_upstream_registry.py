@@ -271,7 +271,7 @@ async def test_what_a_login_owes_the_store_is_written_while_the_server_runs(
             await trio.sleep(60)
             nursery.cancel_scope.cancel()
         rows = await house.store.read(lambda db: db.fetch_all("SELECT source FROM upstreams"))
-        assert [row["source"] for row in rows] == ["2:owed"]
+        assert [row["source"] for row in rows] == ["owed"]
 
 
 async def coming(
