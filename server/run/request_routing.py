@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from server.calls.shown_prices import Storefront
     from server.console.overview.overview_pages import OverviewPages
     from server.console.owner.owner_pages import OwnerPages
+    from server.console.owner.upstreams_page import OfferFaults
     from server.console.tryout.tryout_pages import TryPages
     from server.run.one_of_several import OneOfSeveral
     from server.run.one_process import OneProcess
@@ -182,10 +183,12 @@ def _overview_pages(
         return [(name, tool) for name, endpoint in endpoints.items() for tool in endpoint.catalog.tools]
 
     def to_accept() -> list[tuple[str, str]]:
-        desk = services.servers.trust.desk
-        if desk is None:
-            return []
-        return [(str(key), waiting) for key, each in desk.known.items() if (waiting := each.guard.waiting())]
+        found = [(each.server, each.summary) for each in _offer_faults(services) if each.summary]
+        if (desk := services.servers.trust.desk) is not None:
+            found += [
+                (str(key), waiting) for key, each in desk.known.items() if (waiting := each.guard.waiting())
+            ]
+        return found
 
     around = RunningParts(
         outages=lambda now: outages(
@@ -209,7 +212,17 @@ def _owner_pages(services: Services) -> OwnerPages:
         servers=services.selectable,
         audit=audit_admin(services),
         upstreams=upstream_admin(services),
+        offers=partial(_offer_faults, services),
     )
+
+
+def _offer_faults(services: Services) -> list[OfferFaults]:
+    from server.console.owner.upstreams_page import OfferFaults
+
+    return [
+        OfferFaults(server=name, refused=endpoint.refused_names, left_out=endpoint.catalog.all_left_out())
+        for name, endpoint in services.endpoints.items()
+    ]
 
 
 def _try_pages(services: Services) -> TryPages | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -18,6 +18,7 @@ from server.agents.mcp.trust.upstream_registry import UpstreamRegistry
 from server.console.overview.overview_pages import OverviewPages
 from server.console.overview.overview_values import RunningParts
 from server.console.owner.owner_pages import OwnerPages
+from server.console.owner.upstreams_page import OfferFaults
 from server.console.pages.quart_app import PublicSite, make_site
 from server.settings.tool_selection import SelectableNames
 
@@ -37,17 +38,22 @@ def site_for(
     needs_login: bool = True,
     running: RunningParts = NOTHING_RUNS,
     find_desk: Callable[[], UpstreamRegistry | None] = lambda: None,
+    offers: Callable[[], Sequence[OfferFaults]] = tuple,
 ) -> PublicSite:
     """`running`: what the Overview knows of the server."""
     return make_site(
         parts,
         log or structlog.get_logger(),
         overview=OverviewPages(parts, running) if needs_login else None,
-        owning=owner_pages(parts, find_desk) if needs_login else None,
+        owning=owner_pages(parts, find_desk, offers) if needs_login else None,
     )
 
 
-def owner_pages(parts: Parts, find_desk: Callable[[], UpstreamRegistry | None]) -> OwnerPages:
+def owner_pages(
+    parts: Parts,
+    find_desk: Callable[[], UpstreamRegistry | None],
+    offers: Callable[[], Sequence[OfferFaults]] = tuple,
+) -> OwnerPages:
     store = cast("Any", parts.store)
     audit = AuditAdmin(
         store=store,
@@ -57,7 +63,7 @@ def owner_pages(parts: Parts, find_desk: Callable[[], UpstreamRegistry | None]) 
         written_heads=lambda: (),
     )
     upstreams = UpstreamAdmin(store=store, find_desk=find_desk)
-    return OwnerPages(parts, servers=lambda: OFFERED, audit=audit, upstreams=upstreams)
+    return OwnerPages(parts, servers=lambda: OFFERED, audit=audit, upstreams=upstreams, offers=offers)
 
 
 def route_of(site: PublicSite, request: WireRequest) -> str | None:
@@ -77,11 +83,14 @@ class RoutedPages:
         self._parts: Parts | None = None
         self.running = NOTHING_RUNS  # settled before the first page
         self.desk: UpstreamRegistry | None = None  # where there are upstreams
+        self.faults: Sequence[OfferFaults] = ()  # of what its servers offer
 
     async def answer(self, request: WireRequest, parts: Parts) -> WireReply | None:
         """The page for a request, by its route; None where none leads to one."""
         if self._site is None or self._parts is not parts:  # a test may have changed what pages are made with
-            self._site = site_for(parts, running=self.running, find_desk=lambda: self.desk)
+            self._site = site_for(
+                parts, running=self.running, find_desk=lambda: self.desk, offers=lambda: self.faults
+            )
             self._parts = parts
         if not is_routed(self._site, request.path):
             return None

@@ -41,7 +41,7 @@ from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
 from tests.auth.offering_fakes import a_support_desk
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
-from tests.console.owner.test_upstream_pages import a_house
+from tests.console.owner.test_upstream_pages import FAULTS, a_house
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
 from tests.e2e.overview_states import of_nodes, overview
 from tests.e2e.try_states import out_of_order, trying
@@ -916,7 +916,10 @@ def upstreams(server: Server, page: Page) -> Iterator[str]:
     yield "upstream-nothing-waits"
     page.goto(origin + "/account/upstreams/look?name=nowhere")
     yield "upstream-none"
-    server.routed.desk = None
+    server.routed.faults = FAULTS
+    page.goto(origin + "/account/upstreams")
+    yield "upstreams-not-offered"
+    server.routed.desk, server.routed.faults = None, ()
     page.goto(origin + "/account/upstreams")
     yield "upstreams-without-any"
 

@@ -43,7 +43,8 @@ class RunningParts(msgspec.Struct, frozen=True, kw_only=True):
 
     outages: Callable[[Millis], Awaitable[list[AgentOutage]]] = _no_outages
     offered: Callable[[], Sequence[tuple[str, str]]] = tuple  # tools, each with its server
-    to_accept: Callable[[], Sequence[tuple[str, str]]] = tuple  # upstreams, and what waits of them in words
+    # Upstreams, and what waits of them in words; servers, and what is wrong with their offers.
+    to_accept: Callable[[], Sequence[tuple[str, str]]] = tuple
     certificate: Callable[[], str] = str  # what is wrong with it, or soon will be
     write_down: Callable[[], Awaitable[None]] = _nothing_waits  # what waits to be recorded
     nodes: Callable[[], Awaitable[Sequence[NodeStanding]]] = _no_nodes  # nobody where there can be one only

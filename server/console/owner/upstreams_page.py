@@ -7,7 +7,7 @@ to be shown to its end is not accepted, here as anywhere (`UpstreamRegistry.acce
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -22,8 +22,10 @@ from auth.values.http_messages import WireReply
 from auth.values.identity_model import Millis
 from server.admin.control import CommandRefused
 from server.admin.upstream_commands import UpstreamAdmin
+from server.agents.base.backend import Foreign
 from server.console.owner.owner_acts import OwnersStore
 from server.console.owner.people_page import sentence, wide
+from server.mcp.tool_names import MEND, refusal
 
 if TYPE_CHECKING:
     from server.agents.mcp.trust.definitions import Definition
@@ -60,8 +62,42 @@ class ShownDefinition(msgspec.Struct, frozen=True, kw_only=True):
     old_cut: bool
 
 
+class OfferFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Faults in the offers of one server: names that programs refuse, and what is not offered, with why."""
+
+    server: str
+    refused: Sequence[str] = ()
+    left_out: Sequence[str] = ()
+
+    @property
+    def some(self) -> Sequence[str]:
+        """The first of what is not offered."""
+        return self.left_out[:NAMED]
+
+    @property
+    def refusal(self) -> str:
+        """The names that are refused, and who refuses them, in a sentence."""
+        return refusal(list(self.refused)) if self.refused else ""
+
+    @property
+    def summary(self) -> str:
+        """The faults in a few words; empty where there are none."""
+        count = len(self.left_out)
+        said: list[str] = []
+        if count:
+            said.append(f"{count} {'entry is' if count == 1 else 'entries are'} not offered")
+        if self.refused:
+            said.append("programs refuse names of its tools")
+        return ", and ".join(said)
+
+
 class UpstreamPages:
-    def __init__(self, parts: Parts, admin: UpstreamAdmin) -> None:
+    """The pages of upstreams. `offers` tells what is wrong with the offers of each server, whatever agents it has."""
+
+    def __init__(
+        self, parts: Parts, admin: UpstreamAdmin, offers: Callable[[], Sequence[OfferFaults]] = tuple
+    ) -> None:
+        self._offers = offers
         self._parts = parts
         self._admin = admin
         self._find_desk = admin.find_desk
@@ -72,7 +108,12 @@ class UpstreamPages:
         rows = [] if desk is None else [_row(each, visit.now) for each in desk.known.values()]
         rows.sort(key=lambda row: (not row.waiting, row.name))
         return wide(visit).page(
-            "upstreams.html", title="Upstreams", rows=rows, notice=account_notices.of(visit)
+            "upstreams.html",
+            title="Upstreams",
+            rows=rows,
+            notice=account_notices.of(visit),
+            faults=[each for each in self._offers() if each.summary],
+            mend=MEND[0].upper() + MEND[1:] + ".",
         )
 
     async def look(self, visit: PageVisit, session: BrowserSession) -> WireReply:
@@ -157,6 +198,8 @@ def _row(upstream: KnownUpstream, now: Millis) -> UpstreamRow:
         told = "offers what it likes"
     else:
         told = f"{tools} tool{'' if tools == 1 else 's'}, {len(guard.pins)} definitions accepted"
+    if isinstance(upstream.backend, Foreign) and (out := len(upstream.backend.left_out())):
+        told += f"; {out} of what it has cannot be offered: below"
     return UpstreamRow(
         name=str(upstream.key),
         what=upstream.what,

@@ -17,7 +17,7 @@ from tests.console.owner.test_key_pages import NEW as NEW_KEY
 from tests.console.owner.test_key_pages import shown
 from tests.console.owner.test_people_pages import BOB, DAY, MINUTE, NEW, PEOPLE, date, link_on, owner, user
 from tests.console.owner.test_trail_pages import AUDIT, VERIFY
-from tests.console.owner.test_upstream_pages import ACCEPT, LOOK, UPSTREAMS, a_house
+from tests.console.owner.test_upstream_pages import ACCEPT, FAULTS, LOOK, UPSTREAMS, a_house
 from tests.e2e.overview_states import chat_outage, node_seen, with_calls
 from tests.snapshots import Snapshot
 
@@ -205,6 +205,9 @@ async def _upstreams(book: PageBook) -> None:
     book.note("accepted, when it had changed to one whose end is not shown", browser)
     await browser.get(f"{UPSTREAMS}/look?name=nowhere")
     book.note("an upstream that is none", browser)
+    browser.routed.faults = FAULTS
+    await browser.get(UPSTREAMS)
+    book.note("some that cannot be offered, and names that hosts refuse", browser)
     browser.routed.desk = None
     plain = await owner(House().owned(), UPSTREAMS)
     book.note("without upstreams", plain)

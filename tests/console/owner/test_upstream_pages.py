@@ -13,7 +13,7 @@ import pytest
 from server.agents.mcp.trust.definitions import MAX_KEPT, seal_of
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
-from server.console.owner.upstreams_page import _as_many_as_fit
+from server.console.owner.upstreams_page import OfferFaults, _as_many_as_fit
 from tests.agents.mcp.trust.trust_fakes import (
     FILES,
     UPSTREAM_URL,
@@ -32,6 +32,22 @@ DEFINITIONS = 16
 
 UPSTREAMS, ACCEPT = "/account/upstreams", "/account/upstreams/accept"
 LOOK = f"{UPSTREAMS}/look?name=main/files"
+
+
+FAULTS = (
+    OfferFaults(
+        server="main",
+        refused=("look.up", "a" * 65),
+        left_out=(
+            "the tool read is offered by main[1] (a) and by main[2] (b): rename one of them",
+            "main[1] (a): tool <b>: no",
+        ),
+    ),
+    OfferFaults(
+        server="lab", left_out=[f"lab[1]: tool t{number}: its schema is broken" for number in range(22)]
+    ),
+    OfferFaults(server="well"),
+)
 
 
 @dataclass
@@ -115,6 +131,35 @@ async def test_what_is_known_of_each_upstream_stands_in_its_row() -> None:
     files, _, notes = browser.words.partition("main/files")[2].partition("main/notes")
     assert "1 tool, 0 definitions" in files and "likes" not in files
     assert "offers what it likes" in notes
+
+
+async def test_what_does_not_reach_programs_is_told_with_why_and_who_refuses_a_name() -> None:
+    there = await a_house()
+    browser = await there.owner()
+    assert "not as it should be" not in browser.words
+    reason = "main[1] (files): tool <img src=x>: its schema is broken"
+    browser.routed.faults = [OfferFaults(server="main", refused=["look.up"], left_out=[reason])]
+    await browser.get(UPSTREAMS)
+    assert "Claude, Claude Desktop, Codex and Copilot refuse a name" in browser.words
+    assert "look.up" in browser.words and "1 to 64 letters" in browser.words
+    assert "its schema is broken" in browser.words and "<img" not in browser.text
+    browser.routed.faults = [OfferFaults(server="main", left_out=[f"tool {n}: no" for n in range(23)])]
+    await browser.get(UPSTREAMS)
+    assert "tool 19: no" in browser.words and "tool 20: no" not in browser.words
+    assert "And 3 more" in browser.words
+
+
+@pytest.mark.parametrize(
+    ("refused", "left_out", "summary"),
+    [
+        ([], [], ""),
+        (["a.b"], [], "programs refuse names of its tools"),
+        (["a.b"], ["x"], "1 entry is not offered, and programs refuse names of its tools"),
+        ([], ["x", "y"], "2 entries are not offered"),
+    ],
+)
+def test_faults_of_offers_in_a_few_words(refused: list[str], left_out: list[str], summary: str) -> None:
+    assert OfferFaults(server="main", refused=refused, left_out=left_out).summary == summary
 
 
 async def test_upstreams_with_something_to_look_at_come_first_and_then_by_name() -> None:
