@@ -56,13 +56,17 @@ async def test_what_cannot_be_meant_is_a_misuse(
             "dist/index.js is nothing that can be served by itself",
             "ostiary serve -- node dist/index.js",
         ),
-        (("theirs.py",), "theirs.py is an MCP server already", "ostiary serve -- python3 theirs.py"),
+        (
+            ("theirs.py",),
+            "theirs.py is an MCP server that is not started",
+            'end it with `if __name__ == "__main__":` and a call of its run()',
+        ),
     ],
 )
 async def test_whoever_left_out_a_word_is_told_which(
     shell: Terminal, arguments: tuple[str, ...], told: str, hint: str
 ) -> None:
-    (shell.home / "theirs.py").write_text("import os\nfrom fastmcp import FastMCP\n", "utf-8")
+    (shell.home / "theirs.py").write_text("import os\nfrom mcp.server import MCPServer\n", "utf-8")
     refused = await shell.run("serve", *arguments)
     assert (refused.code, refused.stderr) == (2, f"error: {told}\nhint: {hint}\n")
 

@@ -109,6 +109,29 @@ def test_the_file_of_another_program_is_all_that_servers_of_others_need(
         assert "switched off there: off" in server.said()
 
 
+@pytest.mark.parametrize(
+    ("environment", "written", "starts"),
+    [
+        ("fastmcp", "from fastmcp import FastMCP as Server", "mcp.run(transport='http')"),
+        ("fastmcp", "from fastmcp import FastMCP as Server", "mcp.run()"),
+        ("peers", "from mcp.server import MCPServer as Server", "mcp.run()"),
+        ("sdk1", "from mcp.server.fastmcp import FastMCP as Server", "mcp.run()"),
+    ],
+)
+def test_a_python_file_that_is_a_server_is_served_as_it_is(
+    ostiary: Program, environment: str, written: str, starts: str
+) -> None:
+    python = needed(ROOT / ".venvs" / environment / "bin" / "python", "scripts/peers python")
+    (ostiary.home / ".venv").symlink_to(python.parents[1])
+    tool = "@mcp.tool()\ndef add(a: int, b: int) -> int:\n    'Adds.'\n    return a + b\n"
+    text = f"{written}\nmcp = Server('sums')\n{tool}if __name__ == '__main__':\n    {starts}\n"
+    (ostiary.home / "server.py").write_text(text, "utf-8")
+    with ostiary.serving("server.py") as server:
+        ostiary.log_in(server)
+        assert "5" in ostiary.run("call", server.endpoint, "add", "a=2", "b=3").stdout
+        assert "server.py: a server of its own, started as" in server.said()
+
+
 def test_an_address_is_all_that_a_server_of_others_needs(ostiary: Program, fastmcp: str) -> None:
     with ostiary.serving("--upstream", fastmcp) as server:
         ostiary.log_in(server)

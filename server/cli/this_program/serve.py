@@ -108,7 +108,7 @@ class _ServeCommand(click.Command):
 
 @click.command(
     cls=_ServeCommand,
-    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a Python file, a .3md document,"
+    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a Python file (an agent, or a server of FastMCP or the Python SDK), a .3md document,"
     " a folder of SKILL.md files, a mock (.json) or a program's file of mcpServers (.mcp.json), is served without any ostiary.toml.\n\n"
     "With -- COMMAND …, or with --upstream, it is the door in front of that MCP server, and needs no settings at all.",
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -15,15 +14,12 @@ from server.cli.this_program.mcp_servers_file import named_servers, table_of
 
 if TYPE_CHECKING:
     from server.agents.mcp.mcp_settings import Prefix
+    from server.cli.this_program.python_servers import WrittenServer
     from server.settings.setting_shapes import ServerConfig
 
 # As much of an agent's own rules as clients are told at once.
 INSTRUCTIONS: Final = 8_000
 TITLE: Final = 100
-# How much of a Python file is looked at for what it imports, and the libraries with which MCP servers are made.
-LOOKED_AT: Final = 1024 * 1024
-IMPORTED: Final = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
-OTHERS: Final = frozenset({b"mcp", b"fastmcp"})
 PREFIX_FOR: Final = "--prefix goes with a file of mcpServers"
 PREFIX_HINT: Final = 'ostiary serve --prefix "on collision" .mcp.json'
 JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
@@ -50,9 +46,10 @@ def what_to_serve(
     share: Share | None = None,
 ) -> Target | None:
     """Return what the command line alone says, or None where the settings say it. Raises `CliError`."""
-    if variables and not command:
+    written = _server_in(target)
+    if variables and not command and written is None:
         raise terminal.Misuse("--env goes with a command", hint="ostiary serve --env API_KEY -- COMMAND …")
-    if era is not None and not command and upstream is None:
+    if era is not None and not command and upstream is None and written is None:
         raise terminal.Misuse(
             "--era goes with a command or --upstream", hint="ostiary serve --era handshake -- COMMAND …"
         )
@@ -67,6 +64,14 @@ def what_to_serve(
         raise terminal.Misuse(
             f"{' and '.join(said)} are {'two' if len(said) == 2 else 'three'} servers",
             hint="several are for ostiary.toml",
+        )
+    if written is not None and prefix is None:
+        from server.cli.this_program.python_servers import command_of
+
+        started = command_of(written)
+        behind = _behind(None, started, variables, era or "auto")
+        return behind._replace(
+            line=f"{target}: a server of its own, started as {terminal.clean(join(started))}"
         )
     if target is not None:
         return _target_of(target, prefix)
@@ -166,22 +171,18 @@ def _python(path: Path) -> Target:
         raise terminal.CliError(
             f"there is no file {path}", hint="`ostiary serve` by itself serves a demo agent"
         )
-    if _serves_by_itself(path.expanduser()):
-        raise terminal.Misuse(
-            f"{path} is an MCP server already", hint=f"ostiary serve -- python3 {quote(str(path))}"
-        )
     agent = agent_shape("python")(file=str(path.expanduser().absolute()))
     return Target(ServerConfig(name="main", title=path.stem[:TITLE], agents=(agent,)))
 
 
-def _serves_by_itself(path: Path) -> bool:
-    """Return whether a file is made with another library for servers, and has nothing of ours."""
-    try:
-        with path.open("rb") as file:
-            modules = set(IMPORTED.findall(file.read(LOOKED_AT)))
-    except OSError:
-        return False
-    return b"ostiary" not in modules and not modules.isdisjoint(OTHERS)
+def _server_in(target: str | None) -> WrittenServer | None:
+    """Return the file as a server of another library, if it is one."""
+    path = None if target is None else Path(target).expanduser()
+    if path is None or path.suffix.lower() != ".py":
+        return None
+    from server.cli.this_program.python_servers import read_server
+
+    return read_server(path)
 
 
 def _mock(path: Path) -> Target:

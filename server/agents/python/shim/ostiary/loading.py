@@ -41,12 +41,12 @@ class Loaded:
         return sorted({*_files_below(self.base), *self.registry.included})
 
     def cannot(self, error: BaseException) -> CannotLoad:
-        """It is loaded, and cannot begin."""
+        """Return why what is loaded cannot begin."""
         return _cannot_load(error, self.registry, self.base, self._file, self._name)
 
 
 def load(registry: Registry, *, file: str | None = None, module: str | None = None) -> Loaded:
-    """As `python FILE` or `python -m MODULE` would find it. Raises `CannotLoad`."""
+    """Load a file or module as `python FILE` or `python -m MODULE` would find it. Raises `CannotLoad`."""
     base = os.path.dirname(os.path.abspath(file)) if file is not None else os.getcwd()
     if sys.path[:1] != [base]:
         sys.path.insert(0, base)
@@ -65,7 +65,7 @@ def load(registry: Registry, *, file: str | None = None, module: str | None = No
 
 
 def load_beside(registry: Registry, path: str) -> None:
-    """A file that is part of another. Raises whatever is wrong with it."""
+    """Load a file that is part of another. Raises whatever is wrong with it."""
     folder = os.path.dirname(path)
     if folder not in sys.path:
         sys.path.append(folder)
@@ -116,21 +116,23 @@ def _module(name: str) -> ModuleType:
 
 
 def _base_of(module: ModuleType, base: str) -> str:
-    """The folder whose files are the author's: for a module, that of its package."""
+    """Return the folder whose files are the author's: for a module, that of its package."""
     top = sys.modules.get(module.__name__.partition(".")[0], module)
     path = getattr(top, "__file__", None)
     return os.path.dirname(os.path.abspath(path)) if path else base
 
 
 def _take_functions(module: ModuleType, registry: Registry) -> None:
-    """A file without decorators: its public functions are tools. Not those of a file that has its own way to say which."""
+    """Take the public functions of a file without decorators as tools. Raises `Misuse` for a file that has its own way to say which are."""
     other = next(filter(None, map(_other_framework, vars(module).values())), None)
     if other is not None:
-        from shlex import quote  # for whoever has something to mend
+        import json  # for whoever has something to mend
+        from shlex import quote
 
+        name = os.path.basename(module.__file__ or "FILE")
         raise Misuse(
-            f"this file is written for {other}, whose decorators say nothing here. It is served as it is by "
-            f"`ostiary serve -- python {quote(os.path.basename(module.__file__ or 'FILE'))}`; or put @tool, @resource(…) or @prompt "
+            f"this file is written for {other}, whose decorators say nothing here. It is served as it is by `ostiary serve {quote(name)}`, "
+            f'or in the settings by kind = "mcp", command = ["python", {json.dumps(name)}]; or put @tool, @resource(…) or @prompt '
             "(from ostiary import …) over what is to be served"
         )
     public: Any = getattr(module, "__all__", None)
@@ -150,7 +152,7 @@ def _take_functions(module: ModuleType, registry: Registry) -> None:
 
 
 def _other_framework(value: Any) -> str | None:
-    """The library for MCP servers that a name of the file leads to: an object, a class, a function or a module of it."""
+    """Name the library for MCP servers that a name of the file leads to: an object, a class, a function or a module of it."""
     if isinstance(value, ModuleType):
         names = [value.__name__]
     else:
@@ -209,7 +211,7 @@ def _explained(error: BaseException, base: str, name: str) -> str:
 
 
 def _place(trace: TracebackType | None, base: str) -> str | None:
-    """The last line of the author's own code."""
+    """Find the last line of the author's own code."""
     place: str | None = None
     while trace is not None:
         path = os.path.abspath(trace.tb_frame.f_code.co_filename)
