@@ -31,6 +31,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     total: float | None = None
     message: str | None = None
     joins: bool = False  # the message goes on where the one before ended: a piece of what the call answers
+    # How its author tells it, for callers who know that: an event of this name with this content.
+    name: str | None = None
+    data: Any = None
 
 
 class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):

@@ -54,11 +54,17 @@ class BadParams(McpError):
 
 
 class InvalidArguments(McpError):
-    """A tool's arguments do not fit its schema. Only where a server asked for an error instead of a result that says so."""
+    """A tool's arguments do not fit its schema. Only where a server asked for an error instead of a result that says so. The first problem stands
+    in the data by itself too, for clients that know of one alone."""
 
     def __init__(self, text: str, problems: Sequence[Any]) -> None:
         super().__init__(text)
-        self.data = {"problems": list(problems)}
+        first = problems[0] if problems else None
+        found = {key: getattr(first, key, None) for key in ("field", "reason")}
+        self.data = {
+            **{key: said for key, said in found.items() if said is not None},
+            "problems": list(problems),
+        }
 
 
 class UnknownTool(McpError):

@@ -72,7 +72,9 @@ def test_a_question_in_the_middle_is_answered_as_the_page_shows_and_outlives_the
         task = wire.ask("tasks/get", id=task_id).result
         assert task["elicitation"]["prompt"] == "Which branch are the notes for?"
         assert task["elicitation"]["promptId"]
-        assert "reading the history" in [each["data"].get("message") for each in task["events"]]
+        assert ("planning", {"plan": "reading the history"}) in [
+            (each["event"], each["data"]) for each in task["events"]
+        ]
         wire.close()
         server.end(signal.SIGKILL)
     with program.serving("--port", port) as server:

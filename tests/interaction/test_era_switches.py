@@ -45,7 +45,9 @@ async def test_wrong_arguments_may_be_refused_instead(cell: Cell) -> None:
     async with client(cell, refuses_invalid=True) as one:
         reply = await one.call("plain", {"n": "seven"})
         assert reply.code == -32602
-        assert reply.error["data"]["problems"][0]["field"] == "n"
+        data = reply.error["data"]
+        assert data["problems"][0]["field"] == "n"
+        assert {"field": data["field"], "reason": data["reason"]} == data["problems"][0]
 
 
 async def curious(call: ToolCall, outlet: Outlet) -> ToolResult:

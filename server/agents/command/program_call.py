@@ -177,7 +177,14 @@ class _Run:
                 if talk.call.wants_progress:
                     message = None if said.message is None else said.message[:MESSAGE_CHARACTERS]
                     await outlet.emit(
-                        Progress(progress=talk.progress, total=said.total, message=message, joins=said.joins)
+                        Progress(
+                            progress=talk.progress,
+                            total=said.total,
+                            message=message,
+                            joins=said.joins,
+                            name=said.name,
+                            data=said.data,
+                        )
                     )
             case SaidMessage():
                 if is_wanted(said.level, talk.call.log_level):

@@ -28,6 +28,9 @@ class SaidProgress(msgspec.Struct, frozen=True, kw_only=True):
     total: float | None = None
     message: str | None = None
     joins: bool = False  # the message goes on where the one before ended
+    # Of an event of others: what it is there.
+    name: str | None = None
+    data: Any = None
 
 
 class SaidMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +145,10 @@ def read_said(line: bytes) -> Said | None:
     try:
         if theirs is not None and named.data is not UNSET:
             shape, understood = theirs
-            return understood(msgspec.json.decode(named.data, type=shape))
+            said = understood(msgspec.json.decode(named.data, type=shape))
+            if isinstance(said, SaidProgress):
+                return msgspec.structs.replace(said, name=named.event, data=msgspec.json.decode(named.data))
+            return said
         ours = _OURS.get(named.event)
         return None if ours is None else msgspec.json.decode(line, type=ours)
     except (ValueError, RecursionError) as error:

@@ -162,10 +162,12 @@ class RedactingOutlet:
     async def _clear(self, event: Progress | LogMessage) -> Progress | LogMessage:
         if isinstance(event, LogMessage):
             return msgspec.structs.replace(event, data=await self._redactor.value(event.data))
+        if event.joins:
+            return msgspec.structs.replace(event, message=None, joins=False, name=None, data=None)
+        if event.name is not None:
+            event = msgspec.structs.replace(event, data=await self._redactor.value(event.data))
         if event.message is None:
             return event
-        if event.joins:
-            return msgspec.structs.replace(event, message=None, joins=False)
         return msgspec.structs.replace(event, message=await self._redactor.text(event.message))
 
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:

@@ -1,9 +1,8 @@
-"""What a task has told so far: the last two hundred events, as they are kept and shown."""
+"""Events that a task has told so far: the last two hundred, as they are kept and shown."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +23,7 @@ _decode: Final = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Events:
-    """`message` is the last thing that was said about how it goes."""
+    """The events of one task. `message` is the last thing that was said about how it goes."""
 
     def __init__(self, kept: bytes | None = None) -> None:
         self._events = deque[bytes](bytes(event) for event in _decode(kept)) if kept else deque[bytes]()
@@ -37,12 +36,17 @@ class Events:
             shown = {"progress": event.progress, "total": event.total, "message": event.message}
             if event.message is not None:
                 self.message = event.message[:MAX_MESSAGE]
-            self._append("progress", {name: value for name, value in shown.items() if value is not None}, at)
+            if event.name is None:
+                self._append(
+                    "progress", {name: value for name, value in shown.items() if value is not None}, at
+                )
+            else:
+                self._append(event.name, event.data, at)
         else:
             shown = {"level": event.level, "logger": event.logger, "data": event.data}
             self._append("log", {name: value for name, value in shown.items() if value is not None}, at)
 
-    def _append(self, kind: str, data: Mapping[str, Any], at: int) -> None:
+    def _append(self, kind: str, data: Any, at: int) -> None:
         encoded = _encode({"event": kind, "timestampMs": at, "data": data})
         if len(encoded) > MAX_EVENT_BYTES:
             start = _encode(data)[: MAX_EVENT_BYTES // 8].decode(errors="ignore")

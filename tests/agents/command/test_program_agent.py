@@ -368,6 +368,9 @@ async def test_an_agent_of_wasmagents_is_understood() -> None:
     assert text_of(await call(agent(script), caller)) == "to Rome"
     messages = [event.message for event in caller.events if isinstance(event, Progress)]
     assert messages == ["hm", "search"] * 2
+    named = [(event.name, event.data) for event in caller.events if isinstance(event, Progress)][:2]
+    assert [name for name, _ in named] == ["thinking_delta", "tool_call"]
+    assert named[0][1] == {"delta": "hm", "step": 1} and named[1][1]["toolName"] == "search"
     fails = 'print(json.dumps({"channel": "text", "event": "error", "data": {"error": "no model"}}))'
     with pytest.raises(ToolCrashed, match="no model"):
         await call(agent(fails))

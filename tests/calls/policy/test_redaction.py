@@ -481,6 +481,12 @@ async def test_what_is_said_on_the_way_is_looked_through() -> None:
     await outlet.emit(whole)
     await outlet.emit(replace(whole, message="ann@exa", joins=True))  # and the rest comes next
     await outlet.emit(LogMessage(level="info", data={"key": KEY}))
+    planned = replace(whole, name="planning", data={"plan": "mail ann@example.org"})
+    await outlet.emit(planned)
+    await outlet.emit(replace(planned, joins=True))
+    told = [(each.message, each.name, each.data) for each in heard.said[3:]]
+    assert told == [(f"to {MAIL}", "planning", {"plan": f"mail {MAIL}"}), (None, None, None)]
+    del heard.said[3:]
     schema = {"type": "object", "properties": {"n": {"type": "string"}}}
     params = {"message": "mail ann@example.org?", "requestedSchema": schema}
     await outlet.ask({"q": Question(method="elicitation/create", params=params)})
