@@ -146,6 +146,7 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
         wrong("registration_token", "is no reference", '"env:NAME" or "file:/path"')
     _check_store(config, wrong)
     _check_streams(config, loaded.servers, wrong)
+    _check_prefixes(config, loaded.servers, wrong)
     _check_tls(config, wrong)
     _check_ports(config, wrong)
     for fault in acme_faults(config, loaded.acme):
@@ -214,6 +215,21 @@ def _check_streams(config: Config, servers: Sequence[ServerConfig], wrong: Wrong
                     f"server[{place}].compat.sse",
                     f"keeps each stream in one process, and {count} processes serve: its POSTs would reach the wrong one",
                     "false, or workers = 1",
+                )
+
+
+def _check_prefixes(config: Config, servers: Sequence[ServerConfig], wrong: Wrong) -> None:
+    """Refuse names that are settled by who comes first with several processes: each would settle them by itself."""
+    count = _workers(config)
+    if not config.store or count == 1:
+        return
+    for place, server in enumerate(servers, 1):
+        for position, agent in enumerate(server.agents, 1):
+            if getattr(agent, "gives_way", False):
+                wrong(
+                    f"server[{place}].agent[{position}].prefix",
+                    f'is "on collision", and {count} processes serve: a tool might be called otherwise in each',
+                    '"always", or workers = 1',
                 )
 
 
