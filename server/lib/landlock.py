@@ -20,7 +20,7 @@ from typing import Final
 # The same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG: Final = 1
-_PATH_BENEATH: Final = 1
+_PATH_BENEATH, _NET_PORT = 1, 2
 # <sys/prctl.h>, <linux/seccomp.h>, <linux/filter.h>
 _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 22, 24, 38, 39
 _SECCOMP_MODE_FILTER: Final = 2
@@ -28,14 +28,18 @@ _RETURN, _ALLOW = 0x06, 0x7FFF0000
 
 # <linux/landlock.h>. Names of files can be listed: a right to list would hold below, and interpreters list their folders.
 _EXECUTE, _WRITE_FILE, _READ_FILE = 1 << 0, 1 << 1, 1 << 2
+_READ_DIR: Final = 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 # Remove, make, and move between folders.
 _OTHERS: Final = sum(1 << bit for bit in (4, 5, 7, 8, 9, 10, 12, 13))
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _SCOPED: Final = 1 << 0 | 1 << 1  # sockets with abstract names, and signals
+_TCP: Final = 1 << 0 | 1 << 1  # to listen, and to connect
+_CONNECT: Final = 1 << 1
 # Before the second version nothing can be moved between folders, which package managers do.
 OLDEST_ABI: Final = 2
+PORTS_ABI: Final = 4  # Linux 6.7
 
 # With these root walks around the kernel's rules: SYS_PTRACE, SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT, MKNOD, DAC_READ_SEARCH, PERFMON, BPF.
 _ROOTS_CAPABILITIES: Final = (19, 16, 17, 21, 22, 27, 2, 38, 39)
@@ -52,6 +56,10 @@ class _Beneath(ctypes.Structure):
     _pack_ = 1
     _layout_ = "ms"
     _fields_ = [("access", ctypes.c_uint64), ("parent", ctypes.c_int32)]
+
+
+class _Port(ctypes.Structure):
+    _fields_ = [("access", ctypes.c_uint64), ("port", ctypes.c_uint64)]
 
 
 class _Instruction(ctypes.Structure):
@@ -107,6 +115,35 @@ def _add_mark() -> None:
     _libc().prctl(
         _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(_Filter(1, ctypes.pointer(allow))), 0, 0
     )
+
+
+def confine_thread(
+    files: tuple[Collection[str], Collection[str]] | None, ports: Collection[int] | None
+) -> None:
+    """Let this thread, for ever and with what it starts, open only what may be read and what may be written, and connect only to `ports` by
+    TCP, listening on none; None is no rule. The paths have no links in them; one that has come to have one gives no right, nor does one that is
+    not there. Raises `OSError`; then nothing may be started by it."""
+    abi = landlock_abi()
+    allowed = _allowed(abi) | _READ_DIR
+    handled = 0 if files is None else allowed | _MAKE_CHAR | _MAKE_BLOCK
+    described = _Ruleset(handled, 0 if ports is None else _TCP, 0)
+    ruleset = _call(_CREATE_RULESET, ctypes.byref(described), 16 if abi >= PORTS_ABI else 8, 0)
+    try:
+        for paths, access in zip(files or (), (_EXECUTE | _READ_FILE | _READ_DIR, allowed), strict=False):
+            for path in paths:
+                if os.path.realpath(path) == path:
+                    _allow(ruleset, path, access, (), ())
+        for port in ports or ():
+            _call(_ADD_RULE, ruleset, _NET_PORT, ctypes.byref(_Port(_CONNECT, port)), 0)
+        _call(_RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _allowed(abi: int) -> int:
+    """Return what can be allowed of files and folders, but for listing names."""
+    allowed = _EXECUTE | _WRITE_FILE | _READ_FILE | _OTHERS
+    return allowed | (_TRUNCATE if abi >= 3 else 0) | (_IOCTL_DEV if abi >= 5 else 0)
 
 
 class ForbiddenPaths:
@@ -178,7 +215,7 @@ def _resolved(written: Collection[Path]) -> frozenset[str]:
 
 
 def _ways(paths: frozenset[str]) -> set[str]:
-    """The folders above them. One that is below another that is kept out is none."""
+    """Return the folders above them. One that is below another that is kept out is none."""
     found: set[str] = set()
     for path in paths:
         above = [str(each) for each in Path(path).parents]
@@ -197,8 +234,7 @@ def _identity(path: str) -> tuple[int, int, int, int] | None:
 
 def _make_ruleset(paths: frozenset[str], read_only: frozenset[str], ways: Collection[str]) -> int:
     abi = landlock_abi()
-    allowed = _EXECUTE | _WRITE_FILE | _READ_FILE | _OTHERS
-    allowed |= (_TRUNCATE if abi >= 3 else 0) | (_IOCTL_DEV if abi >= 5 else 0)
+    allowed = _allowed(abi)
     # Devices can be made nowhere: with root's rights they lead around every path.
     described = _Ruleset(allowed | _MAKE_CHAR | _MAKE_BLOCK, 0, _SCOPED if abi >= 6 else 0)
     size = ctypes.sizeof(described) if abi >= 6 else 16 if abi >= 4 else 8
@@ -225,7 +261,7 @@ def _make_ruleset(paths: frozenset[str], read_only: frozenset[str], ways: Collec
 
 
 def _is_code(entry: str) -> bool:
-    """Whether Python may import it."""
+    """Return whether Python may import it."""
     return entry.endswith((".py", ".pyc", ".so", "/__pycache__")) or os.path.exists(
         os.path.join(entry, "__init__.py")
     )
@@ -240,7 +276,7 @@ def _seen(paths: Collection[str]) -> Iterator[os.stat_result]:
 
 
 def _entries(paths: Collection[str], ways: Collection[str]) -> Iterator[str]:
-    """What is beside the ways, and is not kept out."""
+    """Yield what is beside the ways, and is not kept out."""
     root = os.geteuid() == 0
     for way in {*ways, "/dev"} if root else ways:
         try:
@@ -257,7 +293,7 @@ def _entries(paths: Collection[str], ways: Collection[str]) -> Iterator[str]:
 
 
 def _harmless_device(entry: str, name: str) -> bool:
-    """Whether root may have it: a disk holds every file, and so does memory."""
+    """Return whether root may have it: a disk holds every file, and so does memory."""
     try:
         mode = os.lstat(entry).st_mode
     except OSError:
@@ -272,7 +308,7 @@ def _allow(
     secret: Collection[tuple[int, int]],
     fixed: Collection[tuple[int, int]],
 ) -> None:
-    """A link is not followed: where it leads is allowed there, or not. What has gone meanwhile needs no right."""
+    """Allow an entry. A link is not followed: where it leads is allowed there, or not. An entry that has gone meanwhile needs no right."""
     try:
         opened = os.open(entry, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -25,6 +25,11 @@ def config_home(environ: Mapping[str, str] = os.environ) -> Path:
     return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / APPLICATION
 
 
+def state_home() -> Path:
+    base = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / APPLICATION
+
+
 def control_folder(data_dir: Path) -> Path:
     """Return the directory for a data directory's admin socket, whose path may be too long for a socket."""
     tag = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:12]

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from server.lib import paths
+from server.settings.program_rights import ProgramRights
 from server.settings.resolved_settings import Resolved
 from server.settings.rule_settings import programs_of
 from server.settings.setting_shapes import ServerConfig
@@ -132,15 +133,17 @@ def _confinement_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
         return
     from server.lib.landlock import ForbiddenPaths, landlock_abi
 
+    same_user = [agent for agent in started if not agent.run_as]
     if not landlock_abi():
-        yield ProgramNotice(
-            "this system has no Landlock: programs that the server starts can open its data directory, keys and settings",
-            "start only programs that you trust, or run the server and them as different users",
-            grave=True,
-        )
+        if same_user:
+            yield ProgramNotice(
+                "this system has no Landlock: programs that the server starts can open its data directory, keys and settings",
+                "start only programs that you trust, or run them as another user: run_as",
+                grave=True,
+            )
         return
     confined = [agent for agent in started if not getattr(agent, "unconfined", False)]
-    if loose := sorted({_named(agent) for agent in started if getattr(agent, "unconfined", False)}):
+    if loose := sorted({_named(agent) for agent in same_user if getattr(agent, "unconfined", False)}):
         yield ProgramNotice(
             f"unconfined programs can open the server's data directory, keys and settings: {', '.join(loose)}",
             "leave out unconfined for what is not your own",
@@ -151,7 +154,8 @@ def _confinement_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
     folders = {folder for agent in confined for folder in _folders(agent)}
     working = {os.path.realpath(_runs_in(agent)) for agent in confined}
     closed = forbidden.folders
-    if folders and forbidden.holds(home := os.path.realpath(Path.home())):
+    in_our_home = [agent for agent in confined if not agent.run_as and not agent.confines_files]
+    if in_our_home and forbidden.holds(home := os.path.realpath(Path.home())):
         yield ProgramNotice(
             f"programs may not open their home {home}, which the server keeps for itself",
             "give them another: HOME in the environment that their settings name",
@@ -186,9 +190,11 @@ def _shared_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
         )
 
 
-def _started(server: ServerConfig) -> Iterator[msgspec.Struct]:
+def _started(server: ServerConfig) -> Iterator[ProgramRights]:
     """Yield the agents and hooks of a server for which programs are started."""
-    yield from filter(_is_program, server.agents)
+    for agent in filter(_is_program, server.agents):
+        assert isinstance(agent, ProgramRights)
+        yield agent
     yield from programs_of(server.hooks)
 
 

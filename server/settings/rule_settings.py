@@ -8,6 +8,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from server.settings.program_rights import ProgramRights
+
 PolicyMode: TypeAlias = Literal["enforce", "audit", "dry_run"]
 Verdict: TypeAlias = Literal["allow", "deny", "ask"]
 CallerKind: TypeAlias = Literal["user", "client", "api_key", "local", "anonymous", "payer"]
@@ -63,7 +65,7 @@ class RuleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     per: Literal["day", "session"] = "day"
 
 
-class HookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HookConfig(ProgramRights, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`before` and `after` of `[server.hooks]`."""
 
     file: Annotated[str, Meta(max_length=4096, description='the path of a Python file, e.g. "hooks.py"')] = ""
@@ -120,7 +122,7 @@ class ConfirmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     minutes: Annotated[int, Meta(ge=1, le=60, description="minutes from 1 to 60")] = 10
 
 
-class HookProgram(msgspec.Struct, frozen=True, kw_only=True):
+class HookProgram(ProgramRights, frozen=True, kw_only=True):
     """A program that runs hooks, once for all that name the same."""
 
     file: str = ""
@@ -133,7 +135,8 @@ class HookProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def program_of(hook: HookConfig) -> HookProgram:
-    return HookProgram(file=hook.file, python=hook.python, run=hook.run, environment=hook.environment)
+    found = {name: getattr(hook, name) for name in HookProgram.__struct_fields__}
+    return HookProgram(**found)
 
 
 def programs_of(hooks: HooksConfig) -> tuple[HookProgram, ...]:

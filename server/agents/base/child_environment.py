@@ -1,5 +1,5 @@
 """The surroundings of a child process: of our environment what programs need to run, what the settings name, and no secret
-by accident; of the files all but those that are kept out.
+by accident; of the files all but those that are kept out, or only those that the settings give it; and the user that it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from server.lib.shortened import short_name
 from server.settings.secret_reference import read_secret
 
 if TYPE_CHECKING:
+    from server.agents.base.program_confinement import Confinement
     from server.lib.landlock import ForbiddenPaths
+    from server.lib.other_user import OtherUser
 
 PASSED: Final = frozenset(
     {
@@ -27,6 +29,9 @@ PASSED: Final = frozenset(
 LOCALE: Final = "LC_"
 # The launcher of the one-file executable leaves notes to its own child; another such program would take them for its own.
 LAUNCHERS: Final = ("_PYI_", "_MEI")
+# What is different for another user: where its own files are.
+OF_A_USER: Final = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "TMP"})
+NO_HOME: Final = "/nonexistent"
 # Where the libraries of the executable are, and what stood there before: other programs need their own.
 LIBRARIES: Final = "LD_LIBRARY_PATH"
 LIBRARIES_BEFORE: Final = "LD_LIBRARY_PATH_ORIG"
@@ -45,11 +50,20 @@ EnvironmentSetting: TypeAlias = Annotated[
 
 
 class ChildEnvironment(dict[str, str]):
-    """The variables of a child process, and the paths that it is kept out of; None: of none."""
+    """The variables of a child process, the paths that it is kept out of (None: of none), its own bounds, and the user that it is where that is
+    another."""
 
-    def __init__(self, variables: Mapping[str, str], kept_out: ForbiddenPaths | None) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, str],
+        kept_out: ForbiddenPaths | None,
+        confinement: Confinement | None = None,
+        user: OtherUser | None = None,
+    ) -> None:
         super().__init__(variables)
         self.kept_out: Final = kept_out
+        self.confinement: Final = confinement
+        self.user: Final = user
 
     def with_caller(self, name: str) -> ChildEnvironment:
         """Return the same for the child of one caller, who is named in a variable."""
@@ -81,6 +95,8 @@ def child_environment(
     *,
     frozen: bool = getattr(sys, "frozen", False),
     kept_out: ForbiddenPaths | None = None,
+    confinement: Confinement | None = None,
+    user: OtherUser | None = None,
 ) -> ChildEnvironment:
     """Return what a child gets to see. A variable that is to be passed on and is not set here is left out. Raises
     `SecretUnreadable`."""
@@ -91,9 +107,16 @@ def child_environment(
         clean[LIBRARIES] = before
     names = PASSED if isinstance(written, Mapping) else PASSED.union(written)
     passed = {name: value for name, value in clean.items() if name in names or name.startswith(LOCALE)}
-    if isinstance(written, Mapping):
-        passed |= {name: _value(value) for name, value in written.items()}
-    return ChildEnvironment(passed, kept_out)
+    asked = {name: passed[name] for name in written if name in passed}
+    if user is not None:
+        passed = {name: value for name, value in passed.items() if name not in OF_A_USER}
+        passed |= {"HOME": user.home or NO_HOME, "USER": user.name, "LOGNAME": user.name}
+    if confinement is not None:
+        passed |= confinement.variables()
+    passed |= (
+        {name: _value(value) for name, value in written.items()} if isinstance(written, Mapping) else asked
+    )
+    return ChildEnvironment(passed, kept_out, confinement, user)
 
 
 def _value(written: str) -> str:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from server.agents.base.child_environment import ChildEnvironment
-from server.lib.landlock import landlock_abi, refuse_new_privileges
+from server.lib.landlock import ForbiddenPaths, landlock_abi, refuse_new_privileges
+from server.lib.other_user import keep_rights_from_programs
 from server.lib.own_files import make_directory
 
 # Beside it, where a program can make files when its temporary directory is above what is kept out.
@@ -63,6 +64,8 @@ def start(command: Sequence[str | bytes], environment: Mapping[str, str], **opti
     """Start a program with the options of `Popen`, kept from what `environment` keeps it from. Raises `OSError`.
 
     Blocks for the milliseconds that this takes."""
+    if isinstance(environment, ChildEnvironment) and (user := environment.user):
+        options |= {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
     if sys.platform != "linux":
         return StartedProgram(command, env=dict(environment), **options)
     starting = _Starting(command, environment, options)
@@ -106,9 +109,21 @@ class _Starting:
     def _confine(self) -> dict[str, str]:
         """Set what this thread's program is kept from; → its environment."""
         variables = dict(self._environment)
-        kept_out = self._environment.kept_out if isinstance(self._environment, ChildEnvironment) else None
-        if kept_out is None:
+        keep_rights_from_programs()
+        if not isinstance(self._environment, ChildEnvironment):
             return variables
+        confinement = self._environment.confinement
+        if confinement is not None:
+            confinement.make_home()
+        if (kept_out := self._environment.kept_out) is not None:
+            variables = self._keep_out(kept_out, variables)
+        elif confinement is not None or self._environment.user is not None:
+            refuse_new_privileges()
+        if confinement is not None:
+            confinement.restrict_thread(variables)
+        return variables
+
+    def _keep_out(self, kept_out: ForbiddenPaths, variables: dict[str, str]) -> dict[str, str]:
         if not landlock_abi():
             refuse_new_privileges()
             return variables

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
-import msgspec
 import trio
 from msgspec import Meta
 
@@ -21,6 +20,7 @@ from server.agents.command.guardian import Guardian
 from server.agents.command.resource_limits import ProcessBounds, limited, limits_problems
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
+from server.settings.program_rights import ProgramRights, rights_problems
 
 # Bytes of one call's words, in a setting.
 Words: TypeAlias = Annotated[
@@ -30,7 +30,7 @@ Words: TypeAlias = Annotated[
 _GONE: Final = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.EPERM)
 
 
-class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProgramSettings(ProgramRights, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of every agent that is a program."""
 
     cwd: Annotated[str, Meta(max_length=4096, description="the path of a folder")] = ""
@@ -41,7 +41,11 @@ class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def program_problems(config: ProgramSettings) -> list[tuple[str, str]]:
-    return [*environment_problems(config.environment), *limits_problems(config.limits)]
+    return [
+        *environment_problems(config.environment),
+        *limits_problems(config.limits),
+        *rights_problems(config, unconfined=config.unconfined),
+    ]
 
 
 class Programs:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta
 
 from server.agents.base.agent_wallet import PayConfig, pay_problems
@@ -20,6 +19,7 @@ from server.lib.shortened import short_name
 from server.mcp.carried_extensions import APPS, OURS
 from server.mcp.carried_extensions import NAME as EXTENSION
 from server.settings.header_settings import HEADER_NAME, header_problems
+from server.settings.program_rights import ProgramRights, given, rights_problems
 
 # Said by us in every message, or about the connection itself.
 OWN_HEADERS: Final = frozenset(
@@ -41,7 +41,7 @@ QuestionKind = Literal["elicitation", "sampling", "roots"]
 Prefix = Literal["always", "on collision", "never"]
 
 
-class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class McpConfig(ProgramRights, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of `command`, `url` and `tcp`. Credentials are references here, never values."""
 
     # where it is
@@ -216,6 +216,8 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
             for key in ("env", "working_dir", "unconfined")
             if getattr(config, key)
         ]
+        found += [(key, "is for a server that is a command; leave it out") for key in given(config)]
+    found += rights_problems(config, unconfined=config.unconfined)
     found += identity_problems(
         config.identity,
         config.oauth,

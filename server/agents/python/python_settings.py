@@ -6,19 +6,19 @@ import re
 import sys
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
 from server.agents.base.backend import SECRET_HEADERS
 from server.agents.base.child_environment import EnvironmentSetting, environment_problems
 from server.agents.python.offer import LONGEST_SECONDS
 from server.lib.shortened import short_name
+from server.settings.program_rights import ProgramRights, given, rights_problems
 
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
-class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PythonConfig(ProgramRights, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table `[[server.agent]]` with `kind = "python"`."""
 
     file: Annotated[str, Meta(max_length=4096, description='the path of a Python file, e.g. "agent.py"')] = ""
@@ -48,7 +48,10 @@ class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", False)) -> list[tuple[str, str]]:
     """Return (key, what is wrong and what to write) for each rule that types cannot hold."""
-    found = environment_problems(config.environment)
+    found = [
+        *environment_problems(config.environment),
+        *rights_problems(config, unconfined=config.unconfined),
+    ]
     if not config.file and not config.module:
         found.append(("file", 'is missing; write the path of a Python file, e.g. "agent.py", or set module'))
     if config.file and config.module:
@@ -75,4 +78,5 @@ def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", Fals
             for key in ("python", "environment")
             if getattr(config, key)
         ]
+        found += [(key, "has no effect with in_process; leave it out") for key in given(config)]
     return found

@@ -14,6 +14,7 @@ from server.agents.mock.scenario_conditions import BadCondition
 from server.calls.policy.patterns import BadPattern, read_pattern
 from server.calls.policy.rule_decisions import condition_of
 from server.lib.shortened import short_name
+from server.settings.program_rights import rights_problems
 from server.settings.rule_settings import HookConfig, RedactConfig, RuleConfig
 from server.settings.setting_shapes import ServerConfig
 
@@ -72,7 +73,7 @@ def _of_hook(hook: HookConfig) -> Iterator[Fault]:
         yield "function", "is missing", f"the name of a function in {hook.file}"
     if hook.run and (hook.function or hook.python):
         yield "function", "belongs to a Python file", "file instead of run"
-    for key, what in environment_problems(hook.environment):
+    for key, what in (*environment_problems(hook.environment), *rights_problems(hook)):
         yield key, what, ""
 
 

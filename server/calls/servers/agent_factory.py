@@ -1,4 +1,4 @@
-"""From the settings of an agent to the back-end that answers for it. Adding a kind of agent: a row in `AGENT_KINDS` of settings/settings_reader.py,
+"""The back-end that answers for an agent, from its settings. Adding a kind of agent: a row in `AGENT_KINDS` of settings/settings_reader.py,
 and one here."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from server.agents.base.demo_agent import DEMO_TERMS, Demo, DemoConfig
 from server.calls.servers.upstream_registry_place import UpstreamRegistryPlace
 from server.lib.log.logger import Logger
 from server.mcp.terms import CallTerms
+from server.settings.program_rights import ProgramRights
 from server.settings.rule_settings import HookProgram
 from server.settings.secret_reference import SecretUnreadable, read_secret
 from server.settings.setting_shapes import ServerConfig
@@ -25,6 +26,7 @@ from server.settings.settings_reader import kind_of
 
 if TYPE_CHECKING:
     from server.agents.base.agent_wallet import PayConfig
+    from server.agents.base.child_environment import ChildEnvironment, Written
     from server.agents.chat.shared_memory import SharedMemory
     from server.agents.mcp.remote_suspended import RemoteSuspended
     from server.agents.mcp.upstream_agent import MakeBuyer, TellReceipt
@@ -41,6 +43,7 @@ READING = frozenset({scopes.RESOURCES.name})
 
 Subkey = Callable[[str], bytes]
 MakeForbiddenPaths: TypeAlias = "Callable[[], ForbiddenPaths]"
+Surroundings: TypeAlias = "Callable[[ProgramRights, Written], ChildEnvironment]"
 
 
 def make_source(
@@ -55,7 +58,7 @@ def make_source(
     parked: Callable[[], RemoteSuspended] | None = None,
     conversations: Callable[[], SharedMemory] | None = None,
 ) -> Source:
-    """`data_dir` is where what an agent was paid is kept; `kept_out`: what its programs may not open; `trust`: where what is known of upstreams is; `parked` and `conversations`:
+    """Make the back-end of an agent. `data_dir` is where what an agent was paid is kept; `kept_out`: what its programs may not open; `trust`: where what is known of upstreams is; `parked` and `conversations`:
     what passes between processes, where there are several. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
     short = f"{server}[{position}]"
     name = agent_name(server, position, agent)
@@ -70,12 +73,12 @@ def make_source(
 
 
 def agent_name(server: str, position: int, agent: msgspec.Struct) -> str:
-    """As its owner is told of it everywhere."""
+    """Return its name as its owner is told of it everywhere."""
     return f"{server}[{position}] ({_what(agent)})"
 
 
 def make_stand_ins(server: ServerConfig) -> Mapping[str, Backend]:
-    """Of tools that their owner has switched to a mock. Raises `ValueError` for mocks that turn out not to work."""
+    """Make the mocks of tools that their owner has switched to one. Raises `ValueError` for mocks that turn out not to work."""
     found: dict[str, Backend] = {}
     opened: dict[str, Backend] = {}
     for tool, settings in server.tools.items():
@@ -91,7 +94,7 @@ def make_stand_ins(server: ServerConfig) -> Mapping[str, Backend]:
 
 
 def _what(agent: msgspec.Struct) -> str:
-    """What its owner knows it by: the file or module where there is one, else its kind."""
+    """Return what its owner knows it by: the file or module where there is one, else its kind."""
     own = next(
         (
             found
@@ -115,14 +118,15 @@ def _source(
     parked: Callable[[], RemoteSuspended] | None,
     conversations: Callable[[], SharedMemory] | None,
 ) -> Source:
-    """`name` is for the log of the agent's own."""
+    """Make the back-end. `name` is for the log of the agent's own."""
     if getattr(agent, "unconfined", False):
         kept_out = None
+    surroundings = partial(_surroundings, kept_out, name, data_dir)
     if isinstance(agent, DemoConfig):
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
     # Imported where they are used: who serves something else need not load an HTTP client.
     if type(agent).__module__.startswith("server.agents.command."):
-        return _program(agent, name, log, kept_out)
+        return _program(agent, name, log, surroundings)
     if type(agent).__module__.startswith("server.agents.mock."):
         from server.agents.mock.mock_agent import MockConfig, open_mock
 
@@ -133,7 +137,7 @@ def _source(
     if type(agent).__module__ == "server.agents.openapi.openapi_settings":
         return _openapi(agent, name, log)
     if isinstance(agent, HookProgram):
-        return _hook(agent, name, log, kept_out)
+        return _hook(agent, name, log, surroundings)
     from server.agents.base.agent_wallet import open_wallet
     from server.agents.chat.chat_agent import ChatBackend, ChatConfig
     from server.agents.chat.openai_agent import OpenAIBackend, OpenAIConfig
@@ -162,12 +166,11 @@ def _source(
             else partial(conversations().of_agent, f"{server} {agent.tool_name} {agent.base_url}"),
         )
         return Source(name=name, backend=model, terms=_terms(agent.deadline_seconds))
-    from server.agents.base.child_environment import child_environment
     from server.agents.python.python_agent import PythonBackend
     from server.agents.python.python_settings import PythonConfig
 
     if isinstance(agent, PythonConfig):
-        environment = child_environment(agent.environment, kept_out=_made(kept_out))
+        environment = surroundings(agent, agent.environment)
         python = PythonBackend(agent, environment=environment, name=name, log=log)
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=python, terms=terms)
@@ -184,7 +187,7 @@ def _source(
             trust.desk,
             server=server,
             headers=read_headers(agent.headers),
-            environment=child_environment(agent.env, kept_out=_made(kept_out)),
+            environment=surroundings(agent, agent.env),
             name=name,
             log=log,
             buying=_buying(agent.pay, purchases, data_dir, name=name, log=log),
@@ -199,7 +202,7 @@ def _source(
 def _buying(
     config: PayConfig, purchases: Callable[[], PurchaseBook], data_dir: Path, *, name: str, log: Logger
 ) -> MakeBuyer | None:
-    """Who pays for the calls of an upstream; None: nobody, and then nothing of it is loaded. Raises `SecretUnreadable`."""
+    """Return who pays for the calls of an upstream; None: nobody, and then nothing of it is loaded. Raises `SecretUnreadable`."""
     from server.agents.base.agent_wallet import open_wallet
 
     payer = open_wallet(config, data_dir, agent=name, log=log)
@@ -211,7 +214,7 @@ def _buying(
 
 
 def _tell_receipt(purchases: Callable[[], PurchaseBook]) -> TellReceipt:
-    """Nothing of the books is loaded before the first receipt."""
+    """Return what books a receipt. Nothing of the books is loaded before the first one."""
 
     async def tell(given: GivenReceipt) -> None:
         await purchases().book_receipt(given)
@@ -232,13 +235,28 @@ def _purchases(trust: UpstreamRegistryPlace, subkey: Subkey, server: str, log: L
     return PurchaseBook(server, desk.store, books, arrears, clock=desk.clock, log=log)
 
 
-def _program(agent: msgspec.Struct, name: str, log: Logger, kept_out: MakeForbiddenPaths | None) -> Source:
+def _surroundings(
+    kept_out: MakeForbiddenPaths | None, name: str, data_dir: Path, program: ProgramRights, written: Written
+) -> ChildEnvironment:
+    """Return the surroundings of an agent's or a hook's program. Raises `SecretUnreadable`, and `ValueError` where its bounds cannot be kept here."""
     from server.agents.base.child_environment import child_environment
+
+    forbidden = _made(kept_out)
+    if not program.confined and not program.run_as:
+        return child_environment(written, kept_out=forbidden)
+    from server.calls.servers.program_bounds import bounds_of, user_of
+
+    user = user_of(program)
+    confinement = bounds_of(program, user, forbidden, name=name, data_dir=data_dir)
+    return child_environment(written, kept_out=forbidden, confinement=confinement, user=user)
+
+
+def _program(agent: msgspec.Struct, name: str, log: Logger, surroundings: Surroundings) -> Source:
     from server.agents.command.command_agent import CommandBackend, CommandConfig
     from server.agents.command.program_agent import AgentBackend, AgentConfig
 
     assert isinstance(agent, AgentConfig | CommandConfig)
-    environment = child_environment(agent.environment, kept_out=_made(kept_out))
+    environment = surroundings(agent, agent.environment)
     backend = (
         AgentBackend(agent, environment=environment, name=name, log=log)
         if isinstance(agent, AgentConfig)
@@ -247,11 +265,10 @@ def _program(agent: msgspec.Struct, name: str, log: Logger, kept_out: MakeForbid
     return Source(name=name, backend=backend, terms=CallTerms(deadline_seconds=agent.deadline_seconds))
 
 
-def _hook(program: HookProgram, name: str, log: Logger, kept_out: MakeForbiddenPaths | None) -> Source:
-    from server.agents.base.child_environment import child_environment
+def _hook(program: HookProgram, name: str, log: Logger, surroundings: Surroundings) -> Source:
     from server.calls.policy.hooks import open_hook
 
-    environment = child_environment(program.environment, kept_out=_made(kept_out))
+    environment = surroundings(program, program.environment)
     return Source(name=name, backend=open_hook(program, environment=environment, name=name, log=log))
 
 
@@ -274,7 +291,7 @@ def _openapi(agent: msgspec.Struct, name: str, log: Logger) -> Source:
 
 
 def _made(kept_out: MakeForbiddenPaths | None) -> ForbiddenPaths | None:
-    """Loaded only by whoever starts programs."""
+    """Make them now that a program is to be started, which nobody else loads them for."""
     return None if kept_out is None else kept_out()
 
 
