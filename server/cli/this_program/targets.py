@@ -53,7 +53,7 @@ def what_to_serve(
         raise terminal.Misuse(
             "--era goes with a command or --upstream", hint="ostiary serve --era handshake -- COMMAND …"
         )
-    if share is not None and not command:
+    if share is not None and not command and written is None:
         raise terminal.Misuse("--share goes with a command", hint="ostiary serve --share all -- COMMAND …")
     said = [
         name
@@ -69,7 +69,7 @@ def what_to_serve(
         from server.cli.this_program.python_servers import command_of
 
         started = command_of(written)
-        behind = _behind(None, started, variables, era or "auto")
+        behind = _behind(None, started, variables, era or "auto", share or "caller")
         return behind._replace(
             line=f"{target}: a server of its own, started as {terminal.clean(join(started))}"
         )
