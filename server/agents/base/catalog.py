@@ -173,7 +173,7 @@ class _Lists(msgspec.Struct, frozen=True):
     has_tasks: bool
     entries: tuple[ToolEntry, ...]  # of the tools, one and the same for as long as they are offered so
     named: frozenset[str]  # every tool of an agent, also those that are not offered
-    owners: Mapping[Key, object]  # of names that could be others
+    names: NameChoice  # of what could have others
     features: frozenset[Feature]  # of all agents together
     left_out: tuple[str, ...] = ()
 
@@ -208,7 +208,7 @@ class Catalog:
         self._sources = tuple(sources)
         self._rules = rules
         self._prices = prices
-        owners = NO_OWNERS if before is None else before._lists.owners
+        owners = NO_OWNERS if before is None else before._lists.names.owners
         self._lists = _lists(self._sources, rules, prices, stand_ins, policy, owners)
         self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
         self.has_tasks: bool = self._lists.has_tasks  # any tool's call can be a task
@@ -270,8 +270,9 @@ class Catalog:
         if len(named) != 1:
             return None
         backend, here = named[0]
+        here = self._lists.names.name(backend, "tool", here)
         found = self.tools.get(here)
-        # Another may have the name by which it would be offered.
+        # Another may have that name, and this one be left out.
         return found if found is not None and found.backend in (backend, self._stand_ins.get(here)) else None
 
     def withheld(self, name: str) -> str | None:
@@ -402,7 +403,7 @@ class Catalog:
                 self._prices,
                 self._stand_ins,
                 self.policy,
-                self._lists.owners,
+                self._lists.names.owners,
                 running=True,
             )
         )
@@ -605,7 +606,7 @@ def _lists(
         any(_may_be_task(entry.tool) for entry in tools.values()),
         tuple(tools.values()),
         frozenset(named),
-        names.owners,
+        names,
         frozenset[Feature]().union(*(_features(source.backend) for source in sources)),
         tuple(left_out),
     )

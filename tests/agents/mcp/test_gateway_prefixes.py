@@ -139,6 +139,22 @@ async def test_a_second_name_is_never_that_of_another_tool_of_the_same_upstream(
         assert [each["params"]["name"] for each in upstream.of("tools/call")] == ["say"]
 
 
+async def test_a_page_calls_its_own_servers_tool_whatever_name_that_has_here() -> None:
+    page = {"ui": {"resourceUri": "ui://app.html"}}
+    first = Double(lists={"tools": [tool("keep")]})
+    second = Double(lists={"tools": [tool("save", _meta=page)]})
+    async with (
+        over_tcp(first) as one,
+        over_tcp(second) as two,
+        gate(tcp=one, id="a", prefix="on collision") as a,
+        gate(tcp=two, id="b", prefix="on collision", rename={"save": "keep"}) as b,
+    ):
+        catalog = Catalog(sources(a, b))
+        assert list(catalog.tools) == ["keep", "b__keep"]
+        entry = catalog.called_by_page("save")
+        assert entry is not None and entry.backend is b.backend
+
+
 def test_without_an_id_nothing_can_be_put_in_front() -> None:
     config = msgspec.convert({"url": "https://mcp.example.com", "prefix": "on collision"}, McpConfig)
     assert [key for key, _ in problems(config)] == ["prefix"]
