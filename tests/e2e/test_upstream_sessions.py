@@ -325,6 +325,11 @@ class Begun:
     def logs(self) -> list[str]:
         return [line for line in self.heard if "notifications/message" in line]
 
+    def end(self) -> None:
+        httpx2.delete(
+            self._endpoint, headers=self._headers, timeout=WAIT_SECONDS, trust_env=False
+        ).raise_for_status()
+
 
 def test_a_task_runs_in_the_child_of_the_session_that_ordered_it(ostiary: Program) -> None:
     (ostiary.home / "keeper.py").write_text(KEEPER, "utf-8")
@@ -342,10 +347,10 @@ def test_a_task_runs_in_the_child_of_the_session_that_ordered_it(ostiary: Progra
 
 
 def test_what_the_reference_server_logs_between_two_calls_reaches_its_session_alone(ostiary: Program) -> None:
-    with everything(ostiary) as url:
-        upstream = f'kind = "mcp"\ntrust = "always"\nurl = "{url}"\nera = "handshake"'
+    with upstream(ostiary, "server-everything", "http") as place:
+        agent = f'kind = "mcp"\ntrust = "always"\n{place}\nera = "handshake"'
         (ostiary.home / "ostiary.toml").write_text(
-            f'auth = "none"\n[[server]]\n[[server.agent]]\n{upstream}\n', "utf-8"
+            f'auth = "none"\n[[server]]\n[[server.agent]]\n{agent}\n', "utf-8"
         )
         with ostiary.serving() as server:
             mine, theirs = Begun(server.endpoint), Begun(server.endpoint)
@@ -356,3 +361,29 @@ def test_what_the_reference_server_logs_between_two_calls_reaches_its_session_al
             mine.ask("tools/call", name="toggle-simulated-logging", arguments={})
             until("what it logs", lambda: mine.logs() or None)
             assert theirs.logs() == []
+
+
+def processes_of(script: Path) -> int:
+    """Count the processes that run it."""
+    found = 0
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += str(script).encode() in each.read_bytes().split(b"\0")
+    return found
+
+
+def test_the_child_of_a_session_ends_with_it(ostiary: Program) -> None:
+    script = ostiary.home / "keeper.py"
+    script.write_text(KEEPER, "utf-8")
+    agent = f'kind = "mcp"\ntrust = "always"\ncommand = {json.dumps([sys.executable, str(script)])}'
+    (ostiary.home / "ostiary.toml").write_text(
+        f'auth = "none"\n[[server]]\n[[server.agent]]\n{agent}\n', "utf-8"
+    )
+    with ostiary.serving() as server:
+        one, two = Begun(server.endpoint), Begun(server.endpoint)
+        for each, word in ((one, "one"), (two, "two")):
+            each.ask("tools/call", name="keep", arguments={"word": word})
+        assert processes_of(script) == 3
+        one.end()
+        until("the child of the session that ended to end", lambda: processes_of(script) == 2 or None)
+        assert said(two.ask("tools/call", name="show", arguments={})) == "two"
