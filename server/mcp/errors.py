@@ -299,6 +299,7 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     InvalidArguments:     Wire(-32602, 200, 200),
     BackendFailed:        Wire(-32603, 200, 200),
     AgentReplaced:        Wire(-32603, 200, 200),
+    AgentAway:            Wire(-32603, 200, 200),
     AgentUnreached:       Wire(-32603, 200, 200),
     AnswerNotHeard:       Wire(-32603, 200, 200),
     AgentTooSlow:         Wire(-32603, 200, 200),
