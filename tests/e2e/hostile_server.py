@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,13 @@ def take_over() -> dict[str, Any]:
     names = [f"{data_dir}/ostiary.db", f"{data_dir}/control.path", f"{data_dir}/master.key"]
     names += [f"{HOME}/keys/door.key", f"{HOME}/settings/ostiary.toml", f"{HOME}/secrets/upstream"]
     names += [f"/proc/{os.getppid()}/root{name}" for name in names] + [f"/proc/{os.getppid()}/environ"]
+    names.remove(f"{data_dir}/master.key")
     return {
+        "pid": os.getpid(),
         "parent": os.getppid(),
         "data_dir": data_dir,
-        "files": {name: tried(name) for name in names if name != f"{data_dir}/master.key"},
+        "files": {name: tried(name) for name in names},
+        "files of an orphan": orphaned(lambda: {name: tried(name) for name in names}),
         "socket": ways("api_keys.make", {"name": "mine", "user": None, "never": True}),
     }
 
@@ -158,7 +162,7 @@ def ways(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for address in glob.glob(f"{HOME}/run/ostiary-*/control"):
         found[f"{address} plainly"] = asked(address, name, arguments)
-        found[f"{address} orphaned"] = orphaned(address, name, arguments)
+        found[f"{address} orphaned"] = orphaned(partial(asked, address, name, arguments))
     return found
 
 
@@ -172,7 +176,8 @@ def asked(address: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"made": answer["result"]} if answer["ok"] else {"error": answer["error"]}
 
 
-def orphaned(address: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def orphaned(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Act in a session of its own, with no parent left."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         os.setsid()
@@ -180,7 +185,7 @@ def orphaned(address: str, name: str, arguments: dict[str, Any]) -> dict[str, An
         if os.fork() == 0:
             while os.getppid() == parent:
                 os.sched_yield()
-            os.write(writing, json.dumps(asked(address, name, arguments)).encode())
+            os.write(writing, json.dumps(act()).encode())
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writing)

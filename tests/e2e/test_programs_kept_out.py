@@ -89,6 +89,16 @@ def leave_an_orphan() -> str:
     return subprocess.run(["/bin/sh", "-c", "(exec true >&2) & echo $!"], capture_output=True, text=True).stdout
 
 @tool
+def attach(pid: int) -> str:
+    import ctypes, errno
+    libc = ctypes.CDLL(None, use_errno=True)
+    tries = [lambda: libc.ptrace(16, pid, 0, 0), lambda: libc.syscall(438, libc.syscall(434, pid, 0), 0, 0)]
+    buffer, word = ctypes.create_string_buffer(8), ctypes.c_size_t * 2
+    ours, theirs = word(ctypes.addressof(buffer), 8), word(ctypes.addressof(buffer), 8)
+    tries.append(lambda: libc.process_vm_readv(pid, ours, 1, theirs, 1, 0))
+    return " ".join("done" if each() >= 0 else errno.errorcode[ctypes.get_errno()] for each in tries)
+
+@tool
 def write_here(text: str) -> str:
     import os, pathlib, tempfile
     here = pathlib.Path(__file__).parent
@@ -163,6 +173,7 @@ def test_a_program_that_looks_for_its_servers_keys_finds_none_and_makes_none(ser
     found = called(served.server, "up__take_over")
     assert found["data_dir"] == str(ostiary.data_dir)
     assert set(found["files"].values()) == {"PermissionError"}
+    assert found["files of an orphan"] == found["files"]
     assert found["socket"], "it found no socket to try"
     assert all("server started" in way["error"] for way in found["socket"].values())
     assert "mine" not in key_names(ostiary)
@@ -180,6 +191,14 @@ def test_no_kind_of_agent_opens_what_is_the_servers(served: House) -> None:
         assert called(served.server, "read_by_python", path=str(path)) == "PermissionError"
         told = call_tool(served.server.endpoint, "read_it", {"path": str(path)})
         assert told["isError"] and path.read_bytes()[:8].decode("latin-1") not in str(told)
+
+
+def test_no_program_reads_the_memory_of_its_server_or_of_another_program(served: House) -> None:
+    found = called(served.server, "up__take_over")
+    for pid in (found["pid"], found["parent"]):
+        for name in ("environ", "mem", "maps", "fd/0", "cwd/agents/agent.py", "root/etc/hostname"):
+            assert called(served.server, "read_by_python", path=f"/proc/{pid}/{name}") == "PermissionError"
+        assert called(served.server, "attach", pid=pid) == "EPERM EPERM EPERM"
 
 
 def test_no_program_changes_a_hook(served: House) -> None:
