@@ -64,6 +64,11 @@ PLAIN_SETTINGS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = MappingP
             ("backup_hours", "N", "back the database up every so many hours; 0: not by itself (0)"),
             ("backup_keep", "N", "how many of these back-ups stay (7)"),
             ("backup_dir", "DIR", "where they go, best on another disk; empty: backups/ in data_dir"),
+            (
+                "programs_run_as",
+                "USER",
+                "as whom programs that the server starts run, where run_as does not say it; empty: as the server",
+            ),
         ),
         "Watching it": (
             ("admin_port", "N", "/healthz, /readyz and /metrics on 127.0.0.1 at this port; -1: none (-1)"),

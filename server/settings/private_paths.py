@@ -10,11 +10,10 @@ from typing import Any, Final, cast
 import msgspec
 
 from server.lib import paths
-from server.settings.program_rights import ProgramRights
 from server.settings.resolved_settings import Resolved
 from server.settings.rule_settings import programs_of
-from server.settings.setting_shapes import ServerConfig
 from server.settings.settings_reader import kind_of
+from server.settings.started_programs import is_program, started_programs
 
 _FILE: Final = "file:"
 _SCRIPTS: Final = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl", ".php", ".jar"})
@@ -71,7 +70,7 @@ def _read_only_paths(resolved: Resolved) -> set[Path]:
     }
     for server in resolved.servers:
         found |= {Path(tool.mock).expanduser() for tool in server.tools.values() if tool.mock}
-        inside = [agent for agent in server.agents if not _is_program(agent)]
+        inside = [agent for agent in server.agents if not is_program(agent)]
         for agent in (*inside, *programs_of(server.hooks)):
             names = [getattr(agent, name, "") for name in ("file", "path", "document")]
             found |= {Path(name).expanduser() for name in names if name and "://" not in name}
@@ -128,7 +127,7 @@ def program_notices(resolved: Resolved, *, alone: bool = False) -> list[ProgramN
 
 
 def _confinement_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
-    started = [agent for server in resolved.servers for agent in _started(server)]
+    started = [agent for server in resolved.servers for agent in started_programs(server)]
     if not started:
         return
     from server.lib.landlock import ForbiddenPaths, landlock_abi
@@ -188,23 +187,6 @@ def _shared_notices(resolved: Resolved) -> Iterator[ProgramNotice]:
             f"all who call share what {', '.join(sorted(shared))} keeps in memory, and may meet each other's there",
             'without share = "all" each of them has a process or connection of their own',
         )
-
-
-def _started(server: ServerConfig) -> Iterator[ProgramRights]:
-    """Yield the agents and hooks of a server for which programs are started."""
-    for agent in filter(_is_program, server.agents):
-        assert isinstance(agent, ProgramRights)
-        yield agent
-    yield from programs_of(server.hooks)
-
-
-def _is_program(agent: msgspec.Struct) -> bool:
-    kind = kind_of(agent)
-    return (
-        kind in ("command", "agent")
-        or (kind == "python" and not getattr(agent, "in_process", False))
-        or (kind == "mcp" and bool(getattr(agent, "command", ())))
-    )
 
 
 def _named(agent: msgspec.Struct) -> str:

@@ -23,10 +23,12 @@ from server.settings.acme_settings import AcmeConfig, acme_faults
 from server.settings.limit_settings import LimitsConfig
 from server.settings.money_settings import PaymentsConfig, PlanConfig
 from server.settings.policy_settings import vocabulary
+from server.settings.program_rights import user_problem
 from server.settings.provider_settings import UpstreamConfig
 from server.settings.secret_reference import without_credentials
 from server.settings.setting_shapes import Config, ServerConfig
 from server.settings.settings_reader import ConfigInvalid, LoadedSettings, SettingsProblem
+from server.settings.started_programs import run_all_as
 from server.settings.store_reference import store_fault
 from server.settings.telemetry_settings import TelemetryConfig, telemetry_faults
 
@@ -144,6 +146,9 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
         )
     elif config.registration_token and not config.registration_token.startswith(("env:", "file:")):
         wrong("registration_token", "is no reference", '"env:NAME" or "file:/path"')
+    if config.programs_run_as and (problem := user_problem(config.programs_run_as)):
+        wrong("programs_run_as", problem, "the name of another user")
+    servers = run_all_as(loaded.servers, config.programs_run_as) if config.programs_run_as else loaded.servers
     _check_store(config, wrong)
     _check_streams(config, loaded.servers, wrong)
     _check_prefixes(config, loaded.servers, wrong)
@@ -157,7 +162,7 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
     ways, aliases = _ways(loaded.servers, wrong)
     resolved = Resolved(
         config=config,
-        servers=loaded.servers,
+        servers=servers,
         source=loaded.source,
         servers_file=loaded.servers_file,
         data_dir=data_directory(config),

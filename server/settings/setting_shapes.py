@@ -72,6 +72,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     backup_hours: Annotated[int, Meta(ge=0, le=8760, description="hours from 0 to 8760")] = 0
     backup_keep: Annotated[int, Meta(ge=1, le=1000)] = 7
     backup_dir: Annotated[str, Meta(description="the path of a directory for back-ups")] = ""
+    programs_run_as: Annotated[str, Meta(max_length=64, description="the name or number of a user")] = ""
     auth: Literal["oauth", "none"] = "oauth"
     access_token_minutes: Annotated[int, Meta(ge=10, le=1440, description="minutes from 10 to 1440")] = 60
     login_days: Annotated[int, Meta(ge=1, le=365, description="days from 1 to 365")] = 30

@@ -159,8 +159,17 @@ def test_a_service_of_the_machine_is_not_started_from_somebodys_home(
     settings.write_text('[[server]]\n[[server.agent]]\nkind = "skills"\npath = "~/skills"\n', "utf-8")
     assert run(["service", "install", "--system", "--print", "--config", str(settings)]) == 0
     assert "\nProtectHome=read-only\n" in capsys.readouterr().out
-    assert run(["service", "install", "--system", "--print"]) == 0
-    unit = capsys.readouterr().out
+    words = ["service", "install", "--system", "--print"]
+    for options, user in (
+        (["--", "--", "some-server"], "ostiary-programs"),
+        (["--programs-run-as", "bob", "--", "--", "some-server"], "bob"),
+        (["--programs-run-as", "ostiary", "--", "--", "some-server"], ""),
+        ([], ""),
+    ):
+        assert run([*words, *options]) == 0
+        unit = capsys.readouterr().out
+        assert (f"\nEnvironment=OSTIARY_PROGRAMS_RUN_AS={user}\n" in unit) is bool(user)
+        assert ("CAP_SETUID" in unit) is bool(user)
     assert f"ExecStart={program} serve --data-dir /var/lib/ostiary\n" in unit
     assert "\nUser=ostiary\n" in unit
 

@@ -177,6 +177,17 @@ def test_a_program_of_another_user_is_confined_too(home: Path) -> None:
         assert called(server, "who_am_i")["uid"] == [PROGRAMS] * 3
 
 
+def test_a_flag_is_for_all_programs_that_say_nothing(home: Path) -> None:
+    program = settled(home, ())
+    settings = home / "settings" / "ostiary.toml"
+    text = settings.read_text("utf-8").replace(f'run_as = "{PROGRAMS}"', "", 2)
+    settings.write_text(text.replace(f'run_as = "{PROGRAMS}"', 'run_as = "daemon"'), "utf-8")
+    with program.serving("--config", str(settings), "--programs-run-as", str(PROGRAMS)) as server:
+        assert called(server, "who_am_i")["uid"] == [PROGRAMS] * 3
+        assert os.stat(f"/proc/{called(server, 'up__take_over')['pid']}").st_uid == PROGRAMS
+        assert "(daemon)" in called(server, "who")
+
+
 @pytest.mark.parametrize(
     ("user", "programs", "said"),
     [

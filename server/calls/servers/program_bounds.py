@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from server.agents.base.program_confinement import Confinement
+from server.agents.python.find_interpreter import find_interpreter
+from server.agents.python.python_agent import SHIM
 from server.lib import paths
 from server.lib.landlock import ForbiddenPaths
 from server.lib.other_user import OtherUser, find_user, missing_rights
@@ -28,7 +32,19 @@ def user_of(program: ProgramRights) -> OtherUser | None:
     user = find_user(program.run_as)
     if why := missing_rights():
         raise ValueError(f"run_as: this server cannot start programs as {program.run_as}: {why}")
+    _show_shim()
     return user
+
+
+def _show_shim() -> None:
+    """Let other users read what runs Python agents: the one-file executable unpacks itself for its own user alone."""
+    unpacked = getattr(sys, "_MEIPASS", "")
+    if not unpacked or not SHIM.is_relative_to(unpacked):
+        return
+    above = [each for each in SHIM.parents if each.is_relative_to(unpacked)]
+    for path in (*above, SHIM, *SHIM.rglob("*")):
+        with suppress(OSError):  # which a program that cannot read it says
+            path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def bounds_of(
@@ -82,9 +98,6 @@ def _temporary() -> tempfile.TemporaryDirectory[str]:
 
 def _commands(program: Any) -> Iterator[Sequence[str]]:
     """Yield the words of its owner that it is started with. A word that a caller fills in is none."""
-    from server.agents.python.find_interpreter import find_interpreter
-    from server.agents.python.python_agent import SHIM
-
     if run := getattr(program, "run", ()) or getattr(program, "command", ()):
         yield _static(run)
     for tool in getattr(program, "tool", ()):

@@ -30,8 +30,6 @@ PRIVATE: Final = ("/root", "/home", "/run/user", "/tmp", "/var/tmp")
 FIRST_FREE_PORT: Final = 1024
 # A path in settings that leads into somebody's home.
 IN_A_HOME: Final = re.compile(r"(?<![\w.])(/home/|/root/|~)")
-# Kinds of agents that are programs of somebody's.
-PROGRAMS: Final = frozenset({"PythonConfig", "CommandConfig", "AgentConfig"})
 
 
 @click.group("service")
@@ -58,6 +56,11 @@ _replace: Final = click.option("--replace", is_flag=True, help="also a unit that
 @click.option(
     "--run-as", metavar="USER", help="with --system: as whom it runs (a user called as the service)"
 )
+@click.option(
+    "--programs-run-as",
+    metavar="USER",
+    help="with --system: as whom programs that it starts run (a user called as the service, and -programs)",
+)
 @click.option("--print", "only_print", is_flag=True, help="print the unit, and do nothing")
 @_dry_run
 @click.option("--no-start", is_flag=True, help="write the unit, and neither enable nor start it")
@@ -69,6 +72,7 @@ def install(
     name: str,
     config: str | None,
     run_as: str | None,
+    programs_run_as: str | None,
     only_print: bool,
     dry_run: bool,
     no_start: bool,
@@ -84,10 +88,10 @@ def install(
     from server.run.service.unit import unit_text
 
     manager = _manager(system, name)
-    if run_as is not None and not manager.system:
+    if (run_as or programs_run_as) is not None and not manager.system:
         raise terminal.Misuse("--run-as is for --system: a user's own services run as that user")
     settings = _settings_file(manager, name, config)
-    unit = _unit(manager, name, run_as or name, settings, options)
+    unit = _unit(manager, name, (run_as or name, programs_run_as), settings, options)
     if only_print:
         out(unit_text(unit).rstrip("\n"))
         return
@@ -223,7 +227,11 @@ def _settings_file(manager: Systemd, name: str, config: str | None) -> Path | No
 
 
 def _unit(
-    manager: Systemd, name: str, user: str, settings: Path | None, options: tuple[str, ...]
+    manager: Systemd,
+    name: str,
+    users: tuple[str, str | None],
+    settings: Path | None,
+    options: tuple[str, ...],
 ) -> ServiceUnit:
     from server.cli.form import is_one_file
     from server.cli.use import installing
@@ -246,13 +254,19 @@ def _unit(
     words += [
         str(Path(word).absolute()) if word == target and Path(word).exists() else word for word in options
     ]
+    starts = target is not None or "--" in options or _starts_programs(resolved)
+    programs_user, programs_home = (
+        _programs_user(name, users, resolved) if starts and manager.system else ("", None)
+    )
     return ServiceUnit(
         name=name,
         system=manager.system,
         command=tuple(words),
-        user=user if manager.system else "",
+        user=users[0] if manager.system else "",
         one_file=is_one_file(),
-        starts_programs=target is not None or "--" in options or _starts_programs(resolved),
+        starts_programs=starts,
+        programs_user=programs_user,
+        programs_home=programs_home,
         reads_homes=settings is not None and bool(IN_A_HOME.search(settings.read_text("utf-8", "replace"))),
         low_port=any(
             0 < port < FIRST_FREE_PORT for port in (resolved.config.port, resolved.config.http_port)
@@ -288,11 +302,16 @@ def _resolved(settings: Path | None, served: dict[str, Any]) -> Resolved:
 
 
 def _starts_programs(resolved: Resolved) -> bool:
-    return any(
-        type(agent).__name__ in PROGRAMS or getattr(agent, "command", ())
-        for server in resolved.servers
-        for agent in server.agents
-    )
+    from server.settings.started_programs import started_programs
+
+    return any(True for server in resolved.servers for _ in started_programs(server))
+
+
+def _programs_user(name: str, users: tuple[str, str | None], resolved: Resolved) -> tuple[str, Path | None]:
+    """Return as whom its programs run, and the home of that user where it is one of the service's own; none where it is the server's own user."""
+    own = f"{name}-programs"
+    user = users[1] or resolved.config.programs_run_as or own
+    return ("" if user == users[0] else user), (Path("/var/lib", own) if user == own else None)
 
 
 def _check_reachable(program: Sequence[str], settings: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""A unit put in its place, taken out again and looked at, by way of `systemctl`. What is to be done is a list of steps first, so that it
+"""A unit put in its place, taken out again and looked at, by way of `systemctl`. The steps to be done are a list first, so that it
 can be shown instead."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHOWN: Final = (
 
 
 class ServiceRefused(Exception):
-    """It cannot be done, or not without being asked for once more."""
+    """The refusal of a step that cannot be done, or not without being asked for once more."""
 
     def __init__(self, message: str, *, hint: str = "", details: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class Systemd:
     def install(
         self, unit: ServiceUnit, *, settings: Path | None, start: bool, replace: bool
     ) -> list[ServiceStep]:
-        """Raises `ServiceRefused` where somebody has changed the unit that is there, unless it may be replaced."""
+        """Return the steps that put it in. Raises `ServiceRefused` where somebody has changed the unit that is there, unless it may be replaced."""
         file, text = self.unit_file(unit.name), unit_text(unit)
         before = _read(file)
         edited = before is not None and before != text and not is_as_written(before)
@@ -102,17 +102,28 @@ class Systemd:
         return steps
 
     def _user(self, unit: ServiceUnit) -> list[ServiceStep]:
-        if self._has_user(unit.user):
-            return []
-        file = self._user_file(unit.name)
-        line = f'u {unit.user} - "Ostiary" {self.top / "var/lib" / unit.name} -\n'
-        return [
-            ServiceStep(f"write {file}, with the user {unit.user}", lambda: _put(file, line)),
-            self._step(("systemd-sysusers", str(file))),
-        ]
+        """Return what makes the users of the unit that there are not, and the home of the one that programs run as."""
+        homes = {unit.user: self.top / "var/lib" / unit.name}
+        if unit.programs_user and unit.programs_home:
+            homes[unit.programs_user] = unit.programs_home
+        missing = [user for user in homes if not self._has_user(user)]
+        steps: list[ServiceStep] = []
+        if missing:
+            file = self._user_file(unit.name)
+            lines = "".join(f'u {user} - "Ostiary" {home} -\n' for user, home in homes.items())
+            steps = [
+                ServiceStep(
+                    f"write {file}, with the user {' and '.join(missing)}", lambda: _put(file, lines)
+                ),
+                self._step(("systemd-sysusers", str(file))),
+            ]
+        if unit.programs_user and unit.programs_home:
+            owner = ("-o", unit.programs_user, "-g", unit.programs_user)
+            steps.append(self._step(("install", "-d", "-m", "700", *owner, str(unit.programs_home))))
+        return steps
 
     def _readable(self, unit: ServiceUnit, settings: Path | None) -> list[ServiceStep]:
-        """`ostiary init` writes for its user alone, who is root here."""
+        """Return what lets its user read the settings: `ostiary init` writes them for its own user alone, who is root here."""
         if settings is None or settings.stat().st_mode & stat.S_IROTH:
             return []
         if self._has_user(unit.user) and settings.stat().st_gid == pwd.getpwnam(unit.user).pw_gid:
@@ -125,7 +136,7 @@ class Systemd:
     # ── taking out ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def uninstall(self, name: str, *, replace: bool) -> list[ServiceStep]:
-        """Raises `ServiceRefused` where there is none, or somebody has changed it."""
+        """Return the steps that take it out. Raises `ServiceRefused` where there is none, or somebody has changed it."""
         file, service = self.unit_file(name), f"{name}.service"
         before = _read(file)
         if before is None:
@@ -147,7 +158,7 @@ class Systemd:
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self, name: str) -> dict[str, str]:
-        """What systemd says of it, by its own names. Raises `ServiceRefused` where nobody answers."""
+        """Return what systemd says of it, by its own names. Raises `ServiceRefused` where nobody answers."""
         command = [*self._systemctl, "show", f"{name}.service", f"--property={','.join(SHOWN)}"]
         code, said = self._run(command)
         if code != 0:
@@ -164,7 +175,7 @@ class Systemd:
         return self._step((*self._systemctl, *words))
 
     def _start(self, service: str) -> ServiceStep:
-        """It comes back when the server says that it is ready, or has ended."""
+        """Start it; the step comes back when the server says that it is ready, or has ended."""
         return self._step(
             (*self._systemctl, "restart", service),
             hint=f"{self._journalctl} {service.removesuffix('.service')}",
@@ -182,7 +193,7 @@ class Systemd:
 
 
 def _put(file: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write it whole or not at all."""
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     try:

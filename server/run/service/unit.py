@@ -1,6 +1,6 @@
 """The unit file of a service, as text: what systemd starts, and what it keeps it from.
 
-What an agent's own programs need cannot be known here, so some doors stay open where the settings start any (`starts_programs`).
+The needs of an agent's own programs cannot be known here, so some doors stay open where the settings start any (`starts_programs`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""  # of a system service
     one_file: bool = False  # the executable, which unpacks itself
     starts_programs: bool = False
+    programs_user: str = ""  # of a system service: as whom its programs run, where that is another
+    programs_home: Path | None = None  # of that user, where it is made for the service
     reads_homes: bool = False  # files that settings name lie there
     low_port: bool = False  # a port that only root may listen on
     writes: tuple[Path, ...] = ()  # folders besides its own, for back-ups
@@ -61,7 +63,7 @@ def unit_text(unit: ServiceUnit) -> str:
 
 
 def is_as_written(text: str) -> bool:
-    """Whether nobody has changed it since it was written here."""
+    """Return whether nobody has changed it since it was written here."""
     head, found, rest = text.partition(_SUM)
     digest, _, body = rest.partition("\n")
     return bool(found) and head.count("\n") == 2 and digest == _digest(body)
@@ -103,9 +105,12 @@ def _running(unit: ServiceUnit) -> list[str]:
             # It unpacks itself where no cleaner of temporary files comes by.
             lines += [
                 f"CacheDirectory={unit.name}",
-                "CacheDirectoryMode=0700",
+                # What runs Python agents lies there, too.
+                f"CacheDirectoryMode={'0711' if unit.programs_user else '0700'}",
                 f"Environment=TMPDIR=%C/{unit.name}",
             ]
+    if unit.programs_user:
+        lines.append(f"Environment=OSTIARY_PROGRAMS_RUN_AS={unit.programs_user}")
     return lines
 
 
@@ -144,6 +149,8 @@ def _confined(unit: ServiceUnit) -> list[str]:
     if unit.starts_programs:
         # Node looks at network interfaces, compiles while it runs, and may sandbox what it starts itself.
         lines += ["SystemCallFilter=~@privileged", f"RestrictAddressFamilies={families} AF_NETLINK"]
+        if unit.programs_user:
+            lines.append("SystemCallFilter=@setuid")
     else:
         lines += [
             "SystemCallFilter=~@privileged @resources",
@@ -158,15 +165,19 @@ def _confined(unit: ServiceUnit) -> list[str]:
     lines.append(f"ProtectHome={'read-only' if unit.starts_programs or unit.reads_homes else 'yes'}")
     if not unit.starts_programs:
         lines.append("ProcSubset=pid")
-    if unit.low_port:
-        lines += ["CapabilityBoundingSet=CAP_NET_BIND_SERVICE", "AmbientCapabilities=CAP_NET_BIND_SERVICE"]
+    rights = ["CAP_NET_BIND_SERVICE"] if unit.low_port else []
+    # To start programs as another user, and to end them.
+    rights += ["CAP_SETUID", "CAP_SETGID", "CAP_KILL"] if unit.programs_user else []
+    if rights:
+        lines += [f"CapabilityBoundingSet={' '.join(rights)}", f"AmbientCapabilities={' '.join(rights)}"]
     else:
         lines += ["CapabilityBoundingSet=", "PrivateUsers=yes"]
-    return lines + [f"ReadWritePaths={_quoted(str(path))}" for path in unit.writes]
+    writes = [*unit.writes, *([unit.programs_home] if unit.programs_home else [])]
+    return lines + [f"ReadWritePaths={_quoted(str(path))}" for path in writes]
 
 
 def command_line(words: Sequence[str]) -> str:
-    """As systemd.service(5) reads it: words quoted where they need it, and nothing expanded."""
+    """Return it as systemd.service(5) reads it: words quoted where they need it, and nothing expanded."""
     program, *rest = words
     return " ".join([_quoted(program), *(_quoted(word.replace("$", "$$")) for word in rest)])
 

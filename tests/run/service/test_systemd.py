@@ -73,6 +73,25 @@ def test_a_service_of_the_machine_gets_a_user_a_unit_and_is_started(tmp_path: Pa
     assert [path.name for path in unit.parent.iterdir()] == ["ostiary.service"]
 
 
+def test_what_a_service_starts_gets_a_user_and_a_home_of_its_own(tmp_path: Path) -> None:
+    home = tmp_path / "var/lib/ostiary-programs"
+    unit = replace(UNIT, starts_programs=True, programs_user="ostiary-programs", programs_home=home)
+    user = tmp_path / "etc/sysusers.d/ostiary.conf"
+    makes_home = f"install -d -m 700 -o ostiary-programs -g ostiary-programs {home}"
+    machine = Machine(tmp_path)
+    assert machine.install(unit)[:3] == [
+        f"write {user}, with the user ostiary and ostiary-programs",
+        f"systemd-sysusers {user}",
+        makes_home,
+    ]
+    assert [line.split()[1] for line in user.read_text("utf-8").splitlines()] == [
+        "ostiary",
+        "ostiary-programs",
+    ]
+    again = Machine(tmp_path, users=["ostiary", "ostiary-programs"])
+    assert again.install(unit)[0] == makes_home
+
+
 def test_a_service_of_a_user_lies_in_their_configuration_and_needs_no_user(tmp_path: Path) -> None:
     machine = Machine(tmp_path, system=False)
     machine.install(replace(UNIT, system=False, user=""))

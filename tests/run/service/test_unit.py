@@ -24,6 +24,13 @@ UNITS = {
     "machine": MACHINE,
     "machine, one file": replace(MACHINE, one_file=True),
     "machine, programs": replace(MACHINE, starts_programs=True),
+    "machine, programs of another user": replace(
+        MACHINE,
+        starts_programs=True,
+        one_file=True,
+        programs_user="ostiary-programs",
+        programs_home=Path("/var/lib/ostiary-programs"),
+    ),
     "machine, port 443": replace(MACHINE, low_port=True, writes=(Path("/srv/back ups"),)),
     "person": PERSON,
     "person, programs": replace(PERSON, starts_programs=True, one_file=True),
@@ -33,7 +40,8 @@ PROMISED = {
     "machine": "agents elsewhere",
     "machine, one file": "agents elsewhere",
     "machine, port 443": "the same, on port 443",
-    "machine, programs": "agents that are programs",
+    "machine, programs": "agents that are programs, as the server's user",
+    "machine, programs of another user": "agents that are programs",
 }
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
@@ -121,6 +129,19 @@ def test_a_low_port_takes_one_capability_and_no_more() -> None:
     assert other["CapabilityBoundingSet"] == [""]
     assert other["PrivateUsers"] == ["yes"]
     assert low["ReadWritePaths"] == ['"/srv/back ups"']
+
+
+def test_a_server_may_start_programs_as_another_user_and_end_them() -> None:
+    unit = UNITS["machine, programs of another user"]
+    found = directives(unit_text(unit))
+    rights = "CAP_SETUID CAP_SETGID CAP_KILL"
+    assert found["CapabilityBoundingSet"] == found["AmbientCapabilities"] == [rights]
+    assert found["SystemCallFilter"][-2:] == ["~@privileged", "@setuid"]
+    assert "PrivateUsers" not in found  # there is no other user in a namespace of its own
+    assert "OSTIARY_PROGRAMS_RUN_AS=ostiary-programs" in found["Environment"]
+    assert found["ReadWritePaths"] == ["/var/lib/ostiary-programs"]
+    low = directives(unit_text(replace(unit, low_port=True)))
+    assert low["AmbientCapabilities"] == [f"CAP_NET_BIND_SERVICE {rights}"]
 
 
 def test_a_users_unit_asks_for_nothing_that_takes_root() -> None:
