@@ -121,8 +121,7 @@ def confine_thread(
     files: tuple[Collection[str], Collection[str]] | None, ports: Collection[int] | None
 ) -> None:
     """Let this thread, for ever and with what it starts, open only what may be read and what may be written, and connect only to `ports` by
-    TCP, listening on none; None is no rule. The paths have no links in them; one that has come to have one gives no right, nor does one that is
-    not there. Raises `OSError`; then nothing may be started by it."""
+    TCP, listening on none; None is no rule. A path that is a link, or not there, gives no right. Raises `OSError`; then nothing may be started by it."""
     abi = landlock_abi()
     allowed = _allowed(abi) | _READ_DIR
     handled = 0 if files is None else allowed | _MAKE_CHAR | _MAKE_BLOCK
@@ -131,8 +130,7 @@ def confine_thread(
     try:
         for paths, access in zip(files or (), (_EXECUTE | _READ_FILE | _READ_DIR, allowed), strict=False):
             for path in paths:
-                if os.path.realpath(path) == path:
-                    _allow(ruleset, path, access, (), ())
+                _allow(ruleset, path, access, (), ())
         for port in ports or ():
             _call(_ADD_RULE, ruleset, _NET_PORT, ctypes.byref(_Port(_CONNECT, port)), 0)
         _call(_RESTRICT_SELF, ruleset, 0)

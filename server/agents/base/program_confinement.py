@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from server.agents.base.program_needs import needs_of, system_reads, system_writes
+from server.agents.base.program_needs import Changeable, needs_of, system_reads, system_writes
 from server.lib.landlock import PORTS_ABI, confine_thread, landlock_abi
 from server.lib.own_files import make_directory
 from server.settings.program_rights import ProgramRights, given
@@ -37,8 +38,10 @@ class Confinement:
         self._folder = folder
         self._own = own
         self._files = rights.confines_files
-        self._reads = _resolved("reads", rights.reads)
         self._writes = _resolved("writes", rights.writes)
+        # A program could lay links there, which would lead elsewhere at its next start.
+        self._changeable = Changeable((*(rights.writes or ()), *self._writes))
+        self._reads = {path for path in _resolved("reads", rights.reads) if path not in self._changeable}
         self._ports = rights.connects
 
     def variables(self) -> dict[str, str]:
@@ -58,12 +61,24 @@ class Confinement:
         confine_thread(self._paths(variables) if self._files else None, self._ports)
 
     def _paths(self, variables: Mapping[str, str]) -> tuple[set[str], set[str]]:
-        needs = [need for words in self._commands for need in needs_of(words, variables, self._folder)]
-        reads = {os.path.realpath(path) for path in (*system_reads(), *self._own, *needs)}
-        writes = {os.path.realpath(path) for path in system_writes()} | self._writes
-        if self.home is not None:
-            writes.add(os.path.realpath(self.home))
-        return reads | self._reads, writes
+        needs = {
+            need
+            for words in self._commands
+            for need in needs_of(words, variables, self._folder, self._changeable)
+        }
+        needs.update(path for path in self._own if path not in self._changeable)
+        home = [] if self.home is None else [self.home]
+        reads = _without_links(needs).union(_system_reads(), self._reads)
+        return reads, self._writes | _without_links((*system_writes(), *home))
+
+
+@cache
+def _system_reads() -> frozenset[str]:
+    return frozenset(_without_links(system_reads()))
+
+
+def _without_links(found: Iterable[str | Path]) -> set[str]:
+    return {os.path.realpath(path) for path in found}
 
 
 def unkept(rights: ProgramRights) -> str:
@@ -80,7 +95,7 @@ def unkept(rights: ProgramRights) -> str:
 
 
 def _resolved(key: str, written: Sequence[str] | None) -> set[str]:
-    """Return the paths without links, as they lead now: none that the program lays later leads elsewhere. Raises `ValueError`."""
+    """Return the paths without links, as they lead now. Raises `ValueError`."""
     found: set[str] = set()
     for each in written or ():
         path = os.path.realpath(os.path.expanduser(each))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,30 +49,55 @@ def system_writes() -> Iterator[str]:
     yield from (f"/dev/{name}" for name in _DEVICES)
 
 
-def needs_of(words: Sequence[str], variables: Mapping[str, str], folder: str) -> Iterator[str]:
-    """Yield what a command needs that is run in `folder`. The words are its owner's: what a caller says gives no right."""
+class Changeable:
+    """The places that a program may change: links and first lines there are its own words, and give no right to what they name."""
+
+    def __init__(self, written: Iterable[str]) -> None:
+        self._places: Final = {os.path.abspath(os.path.expanduser(path)) for path in written}
+
+    def __contains__(self, path: str) -> bool:
+        ways = (path, os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)))
+        return any(
+            way == place or way.startswith(f"{place}{os.sep}") for way in ways for place in self._places
+        )
+
+
+def needs_of(
+    words: Sequence[str], variables: Mapping[str, str], folder: str, changeable: Changeable
+) -> Iterator[str]:
+    """Yield what a command needs that is run in `folder`, but for what it may change. The words are its owner's: what a caller says gives no right."""
+    for path in _needs_of(words, variables, folder, changeable):
+        if path not in changeable:
+            yield path
+
+
+def _needs_of(
+    words: Sequence[str], variables: Mapping[str, str], folder: str, changeable: Changeable
+) -> Iterator[str]:
     search = variables.get("PATH")
     for name in (words[0], *_STARTS.get(os.path.basename(words[0]), ())):
         found = shutil.which(name, path=search) or (os.path.join(folder, name) if os.sep in name else "")
         if found:
-            yield from _of_program(os.path.abspath(found), search, _MOST_INTERPRETERS)
+            yield from _of_program(os.path.abspath(found), search, changeable, _MOST_INTERPRETERS)
     for word in words[1:]:
         script = Path(folder, word)
         if script.suffix in SCRIPTS and script.is_file():
-            yield from _of_program(os.path.abspath(script), search, 1)
+            yield from _of_program(os.path.abspath(script), search, changeable, 1)
     for name in _NAMING:
         yield from filter(os.path.isabs, variables.get(name, "").split(":"))
 
 
-def _of_program(path: str, search: str | None, interpreters: int) -> Iterator[str]:
+def _of_program(path: str, search: str | None, changeable: Changeable, interpreters: int) -> Iterator[str]:
     for _ in range(_MOST_LINKS):
         yield path
         yield from _around(Path(path))
+        if path in changeable:
+            return
         if not os.path.islink(path):
             break
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
     if interpreters > 0 and (interpreter := _interpreter(path, search)):
-        yield from _of_program(interpreter, search, interpreters - 1)
+        yield from _of_program(interpreter, search, changeable, interpreters - 1)
 
 
 def _around(path: Path) -> Iterator[str]:

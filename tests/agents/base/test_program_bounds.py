@@ -12,7 +12,7 @@ import pytest
 from server.agents.base import program_confinement
 from server.agents.base.child_environment import child_environment
 from server.agents.base.program_confinement import unkept
-from server.agents.base.program_needs import needs_of
+from server.agents.base.program_needs import Changeable, needs_of
 from server.lib.other_user import OtherUser, find_user
 from server.settings.program_rights import ProgramRights, rights_problems
 
@@ -73,8 +73,13 @@ def program(path: Path, text: str = "") -> str:
     return str(path)
 
 
-def needed(words: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None) -> set[str]:
-    return set(needs_of(words, {"PATH": "", **(variables or {})}, str(folder)))
+def needed(
+    words: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    writes: Sequence[str] = (),
+) -> set[str]:
+    return set(needs_of(words, {"PATH": "", **(variables or {})}, str(folder), Changeable(writes)))
 
 
 def test_a_program_needs_what_lies_around_it_and_no_home(place: Path) -> None:
@@ -91,6 +96,16 @@ def test_links_and_first_lines_are_followed_to_interpreters(place: Path) -> None
     assert {str(place / "app"), str(place / "app/venv"), str(place / "prefix")} <= given
     by_name = program(place / "app/other", "#!/usr/bin/env -S python3 -u\n")
     assert str(place / "prefix") in needed([by_name], place, {"PATH": str(place / "prefix/bin")})
+
+
+def test_what_a_program_may_change_leads_nowhere_at_its_next_start(place: Path) -> None:
+    secret = program(place / "prefix/bin/secret")
+    (place / "app/run.py").symlink_to(secret)
+    (place / "app/linked").symlink_to(place / "prefix")
+    first_line = program(place / "app/other", f"#!{secret}\n")
+    for word in (str(place / "app/run.py"), first_line, str(place / "app/linked/bin/secret")):
+        assert str(place / "prefix") in {os.path.realpath(path) for path in needed([word], place)}
+        assert not needed([word], place, writes=[str(place / "app")]) - {str(place)}
 
 
 def test_a_script_of_node_needs_its_package(place: Path) -> None:
