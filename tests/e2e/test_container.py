@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import httpx2
 import pytest
+from mcp_calls import call_tool
 from programs import ROOT, WAIT_SECONDS, Background, Program, until
 
 from server import __version__
@@ -28,6 +29,22 @@ pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
 CONTAINERFILE = ROOT / "build" / "Containerfile"
 NOBODY = 65532
+PROGRAMS = 65533
+
+
+AS_NOBODY = ("chroot", f"--userspec={NOBODY}:{NOBODY}", "--groups=")
+# With --user 0 --cap-drop all --cap-add …, which leaves no more of root's rights; `chroot` is the engine's own to call.
+GIVEN = "-all,+setuid,+setgid,+kill,+sys_chroot"
+AS_ROOT = ("setpriv", f"--bounding-set={GIVEN}", "chroot")
+
+SETTINGS = """
+[[server]]
+[[server.agent]]
+kind = "command"
+[[server.agent.tool]]
+name = "who"
+run = ["/usr/bin/cat", "/proc/self/status"]
+"""
 
 
 @dataclass(frozen=True)
@@ -95,12 +112,14 @@ def image(context: Path) -> Iterator[Path]:
         yield image
 
 
-def within(image: Path, command: Sequence[str], data: Path, **more: str) -> list[str]:
+def within(
+    image: Path, command: Sequence[str], data: Path, user: Sequence[str] = AS_NOBODY, **more: str
+) -> list[str]:
     """`command` as an engine runs it: this root, read-only, but for the volume; this user; these variables."""
     mounts = (
         f"mount --bind {image} {image} && mount --bind {data} {image}/data && mount -t proc proc {image}/proc"
         f" && mount --bind /dev {image}/dev && mount -o remount,bind,ro {image}"
-        f' && exec chroot --userspec={NOBODY}:{NOBODY} --groups= {image} "$@"'
+        f' && exec {" ".join(user)} {image} "$@"'
     )
     variables = [f"{name}={value}" for name, value in {**environment(), **more}.items()]
     return [
@@ -181,6 +200,29 @@ def test_it_serves_with_nothing_to_write_to_but_its_volume(image: Path, data: Pa
         assert server.end(signal.SIGTERM) == 0
     assert {path.name for path in data.iterdir()} >= {"ostiary.db", "master.key"}
     assert {path: path.lstat().st_mtime_ns for path in image.rglob("*")} == before
+
+
+def test_with_the_right_to_it_starts_programs_as_its_second_user(image: Path, data: Path, home: Path) -> None:
+    port = free_port()
+    (image / "bin").mkdir(exist_ok=True)
+    for name in ("bin/sh", "usr/bin/cat"):  # as in an image that is made from this one
+        shutil.copy(f"/{name}", image / name)
+    (data / "ostiary.toml").write_text(SETTINGS, "utf-8")
+    variables = {"OSTIARY_PORT": str(port), "OSTIARY_HOST": "127.0.0.1", "OSTIARY_AUTH": "none"}
+    variables["OSTIARY_PROGRAMS_RUN_AS"] = "ostiary-programs"
+    words = [*only("ENTRYPOINT").words, *only("CMD").words, "--config", "/data/ostiary.toml"]
+    refused = subprocess.run(
+        within(image, words, data, AS_NOBODY, **variables), capture_output=True, check=False, timeout=60
+    )
+    assert refused.returncode != 0 and b"CAP_SETUID" in refused.stderr
+    for path in (data, *data.iterdir()):
+        os.chown(path, 0, 0)
+    program = Program(command=within(image, words, data, AS_ROOT, **variables), home=home)
+    with program.starting() as server:
+        server.await_words(f"Listening on http://127.0.0.1:{port}")
+        status = call_tool(f"http://127.0.0.1:{port}/mcp", "who", {})["content"][0]["text"]
+        assert re.search(rf"^Uid:\s+{PROGRAMS}\s", status, re.MULTILINE), status
+        assert server.end(signal.SIGTERM) == 0
 
 
 def test_for_others_it_wants_to_know_its_address_first(image: Path, data: Path) -> None:
