@@ -17,6 +17,8 @@ import pytest
 from mcp_calls import call_tool
 from programs import SOURCE, House, Program, Server, until
 
+from server.lib.landlock import landlock_abi
+
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
 
 PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin") or sys.executable
@@ -48,6 +50,9 @@ run_as = "{programs}"
 [[server.agent.tool]]
 name = "who"
 run = ["/usr/bin/id"]
+[[server.agent.tool]]
+name = "by_name"
+run = ["/bin/sh", "-c", "echo said > /dev/stdout"]
 """
 AGENT = """
 import os, signal
@@ -139,6 +144,7 @@ def test_a_program_is_that_user_and_has_no_rights(served: House) -> None:
     assert found["final"] == "1"
     assert found["home"] != str(served.program.home)
     assert f"uid={PROGRAMS}" in called(served.server, "who")
+    assert "said" in called(served.server, "by_name")
     for uid in (0, USER):
         assert called(served.server, "back_to", uid=uid) == "PermissionError"
 
@@ -165,6 +171,7 @@ def test_a_stop_ends_what_runs_as_another_user(home: Path, user: tuple[str, ...]
         until("the end of an orphan", lambda: None if Path(f"/proc/{left}").exists() else True)
 
 
+@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 def test_a_program_of_another_user_is_confined_too(home: Path) -> None:
     program = settled(home, (), more=f'reads = ["{home}/tmp"]')
     (home / "tmp" / "given").write_text("given", "utf-8")

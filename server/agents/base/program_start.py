@@ -65,6 +65,7 @@ def start(command: Sequence[str | bytes], environment: Mapping[str, str], **opti
 
     Blocks for the milliseconds that this takes."""
     if isinstance(environment, ChildEnvironment) and (user := environment.user):
+        _let_be_opened(options)
         options |= {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
     if sys.platform != "linux":
         return StartedProgram(command, env=dict(environment), **options)
@@ -72,6 +73,13 @@ def start(command: Sequence[str | bytes], environment: Mapping[str, str], **opti
     # Nobody waits for it when this process ends.
     threading.Thread(target=starting.run, name="program", daemon=True).start()
     return starting.outcome()
+
+
+def _let_be_opened(options: Mapping[str, Any]) -> None:
+    """Let another user open these pipes by name, as shells do with /dev/stderr; nobody else sees them."""
+    for name in ("stdin", "stdout", "stderr"):
+        if isinstance(pipe := options.get(name), int) and pipe >= 0:
+            os.fchmod(pipe, 0o666)
 
 
 class _Starting:

@@ -83,7 +83,7 @@ def install(
     """Write the unit, enable it and start it; again after an update, or with other options.
 
     Each step is said, and done as it is said. As root it runs as a user of its own, with its data in /var/lib/NAME and its
-    settings in /etc/NAME/ostiary.toml.
+    settings in /etc/NAME/ostiary.toml, and starts programs as a user NAME-programs.
     """
     from server.run.service.unit import unit_text
 
