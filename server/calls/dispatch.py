@@ -59,6 +59,7 @@ def make_request(
         headers=headers,
         session=session,
         hears_questions=hears_questions,
+        handshake=not route.revision.modern,
         still_allowed=still_allowed,
         address=address,
         load=load,

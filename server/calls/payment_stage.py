@@ -249,6 +249,7 @@ async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments
         function=function,
         tool=tool.tool.name,
         arguments=arguments,
+        handshake=request.handshake,
         origin=request,
     )
     try:

@@ -67,6 +67,7 @@ async def _get(
             wants_progress=request.wants_progress,
             log_level=request.log_level(),
             came=request.route.came,
+            handshake=request.handshake,
             origin=request,
         )
         return await entry.backend.get_prompt(question, outlet), "ok"
@@ -100,6 +101,7 @@ async def complete(request: Request) -> CompletionResult:
         sharer=request.sharer,
         caller=request.principal,
         call_id=request.call_id,
+        handshake=request.handshake,
         origin=request,
     )
 

@@ -58,6 +58,7 @@ class Request(msgspec.Struct, kw_only=True):
     headers: Headers | None = None  # None: a wire without headers
     session: Session | None = None
     hears_questions: bool = True  # what is sent to the client of the session meanwhile comes to it
+    handshake: bool = False  # its client speaks the handshake era; of a task, or inside of a call, that of the request which began it
     still_allowed: Callable[[], Awaitable[bool]] = always
     load: Load | None = None  # of a large one: for whatever outlives it, and holds what it brought
     # What tools/call names. A tool of which the caller must not know is none, and stands hidden.

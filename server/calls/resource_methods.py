@@ -198,6 +198,7 @@ def asking(
         wants_progress=request.wants_progress,
         log_level=request.log_level(),
         came=request.route.came,
+        handshake=request.handshake,
         origin=request,
     )
 

@@ -179,6 +179,7 @@ async def carry_out(
         idempotency_key=order.idempotency_key,
         address=order.address,
         known_apart=order.apart or None,
+        handshake=order.handshake,
         traceparent=order.traceparent,
         inner=inner,
     )
@@ -261,6 +262,7 @@ def order_of(request: Request, resumed: Any = None) -> TaskOrder:
         resumed=resumed,
         traceparent=request.traceparent,
         apart=request.apart,
+        handshake=request.handshake,
         **brought_by(request),
     )
 
@@ -369,6 +371,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             wants_progress=hears or request.wants_progress,
             log_level="debug" if hears else request.log_level(),
             unhurried=request.unhurried,
+            handshake=request.handshake,
             caller=request.principal,
             came=request.route.came,
             origin=request,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 DEFAULT_SECONDS: Final = 30.0
 FAREWELL_SECONDS: Final = 2.0
 # A tool that asks more often asks for ever. A state goes back as it came, and nobody else keeps it.
-MOST: Final = RoundBounds(rounds=32, questions=MAX_QUESTIONS, state=1024 * 1024, renames=False)
+MOST: Final = RoundBounds(questions=MAX_QUESTIONS, state=1024 * 1024, renames=False)
 # The questions that may be passed on to a person.
 QUESTIONS: Final = frozenset({"elicitation"})
 NO_MODES: Final = frozenset[Mode]()
@@ -59,6 +59,7 @@ class TerminalRequest(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = ""
     sharer: str = ""
     apart: str = ""
+    handshake: bool = False
     caller: None = None
     log_level: LogLevel | None = None
 

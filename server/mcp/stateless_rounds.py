@@ -30,9 +30,8 @@ from server.mcp.errors import BackendFailed, BadState
 
 # As long as a person may need for a form, with a walk in between.
 STATE_LIFETIME_SECONDS: Final = 30 * 60
-# A tool that asks more often than this asks for ever.
-# The official SDKs send a call again ten times and give up then, with less to say about it.
-MAX_ROUNDS: Final = 10
+# A tool that asks more often than this asks for ever. Some clients give up before: the official SDKs send a call again ten times.
+MAX_ROUNDS: Final = 64
 MAX_ANSWERS: Final = 64
 MAX_KEY: Final = 128
 # The client carries it to and fro. Answers are not compressed: how small they get would tell what is in them, and one that

@@ -98,6 +98,9 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     wants_progress: bool = False
     log_level: LogLevel | None = None  # None: the caller wants no log messages
     unhurried: bool = False  # a task: it may wait for its turn as long as it takes
+    handshake: bool = (
+        False  # its client speaks the handshake era: where that makes a difference, it is spoken on
+    )
     caller: CallerIdentity | None = None  # None: nobody in particular
     came: msgspec.Raw | None = None  # its parameters as they came, `_meta` and all, where they are known
     origin: Origin | None = None
@@ -115,6 +118,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
             call_id=self.call_id,
             can=frozenset(filter(is_extension, self.can)),
             caller=self.caller,
+            handshake=self.handshake,
         )
 
     def quiet(self) -> AgentRequest:

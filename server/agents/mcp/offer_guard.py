@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice
-from server.mcp.messages import Implementation, Prompt, Resource, ResourceTemplate, Tool
+from server.mcp.messages import Implementation, Prompt, Resource, ResourceTemplate, Tool, ToolExecution
+
+# A tool whose call begins as a call here, and becomes a task when it turns out to be one there.
+BY_HAND: Final = ToolExecution(task_support="optional", by_hand=True)
 
 
 class ToolPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,9 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, str] = MappingProxyType(
         {}
     )  # its tools whose calls can be tasks: "optional" or "required"
+    # Likewise in sessions, where it speaks the handshake era besides the one of these lists.
+    session_tasks: Mapping[str, str] = MappingProxyType({})
+    modern: bool = False  # the lists were read in the stateless era
     features: frozenset[Feature] = frozenset()  # as it declares them
     instructions: str = ""  # how it is meant to be used
     introduction: Implementation | None = None  # who it says that it is

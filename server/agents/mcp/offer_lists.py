@@ -6,6 +6,8 @@ One entry that is wrong is left out and named in the log; the others are offered
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -15,7 +17,7 @@ from msgspec import UNSET, Raw
 from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.forwarded_meta import passed_on
-from server.agents.mcp.offer_guard import UpstreamLists
+from server.agents.mcp.offer_guard import BY_HAND, UpstreamLists
 from server.agents.mcp.upstream_introduction import checked_icons, introduction_of
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.list_pages import ListTooLong, list_pages
@@ -25,7 +27,7 @@ from server.client.mcp_session.session_request import SessionRequest
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_name, short_reason
 from server.mcp.further_members import further_members
-from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool, ToolExecution
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
 
@@ -47,6 +49,7 @@ FEATURES: Final[Mapping[Feature, tuple[str, ...]]] = {
     "logging": ("logging",),
 }
 SHOWN: Final = 5  # entries that the log names
+NO_TASKS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class _LeftOut(Exception):
@@ -148,12 +151,13 @@ async def read_lists(link: Link, *, entries: int, name: str, log: Logger) -> Ups
         if support == "forbidden":
             return clean
         supported[tool.name] = support
-        # It begins as a call here, and becomes a task when it turns out to be one there.
-        return msgspec.structs.replace(clean, execution=ToolExecution(task_support="optional", by_hand=True))
+        return msgspec.structs.replace(clean, execution=BY_HAND)
 
     return UpstreamLists(
         tools=reader.checked("tool", tools, _decode_tool, "name", tool_of),
         tasks=supported,
+        session_tasks=await _session_tasks(link.in_sessions, entries, name, log),
+        modern=agreed.modern,
         resources=reader.checked("resource", resources, _decode_resource, "uri", _resource),
         resource_templates=reader.checked("template", templates, _decode_template, "uri_template", _template),
         prompts=reader.checked("prompt", prompts, _decode_prompt, "name", _prompt),
@@ -214,6 +218,19 @@ def _task_support(tool: Tool, agreed: Agreement) -> str:
     if agreed.modern:
         return "optional"
     return "forbidden" if tool.execution is UNSET else tool.execution.task_support
+
+
+async def _session_tasks(link: Link | None, entries: int, name: str, log: Logger) -> Mapping[str, str]:
+    """Return which tools can be called as tasks in the sessions of a server whose lists are read in the other era."""
+    if link is None or not link.agreement.has_tasks:
+        return NO_TASKS
+    found: dict[str, str] = {}
+    for raw in await _Reader(link, entries, name, log).all("tools/list", "tools"):
+        with suppress(ValueError, RecursionError):
+            tool = _decode_tool(raw)
+            if (support := _task_support(tool, link.agreement)) != "forbidden":
+                found[tool.name] = support
+    return found
 
 
 def _resource(resource: Resource) -> Resource:

@@ -18,7 +18,7 @@ from server.agents.base.backend import Feature
 from server.agents.mcp.asked_prices import AskedPrice, read_mark_up, tag_of
 from server.agents.mcp.given_addresses import scheme_of
 from server.agents.mcp.mcp_settings import McpConfig
-from server.agents.mcp.offer_guard import UpstreamLists
+from server.agents.mcp.offer_guard import BY_HAND, UpstreamLists
 from server.agents.mcp.offered_pages import has_pages
 from server.agents.mcp.page_bounds import PageBounds
 from server.agents.mcp.resource_addresses import UpstreamAddresses
@@ -43,7 +43,8 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Mapping[str, Mapping[str, str]] = MappingProxyType({"tool": _NONE, "prompt": _NONE})
     # Of tools some of whose arguments are repeated in headers.
     input_schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    tasks: Mapping[str, str] = _NONE
+    tasks: Mapping[str, str] = _NONE  # in the stateless era
+    session_tasks: Mapping[str, str] = _NONE  # in the handshake era
     page_names: Mapping[str, str] = _NONE  # tools that its pages may call, by their names there
     completes: frozenset[tuple[str, str]] = frozenset()
     features: frozenset[Feature] = frozenset()
@@ -62,6 +63,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
         mark_up = read_mark_up(config.mark_up) if config.mark_up else None
         banner = f"[{config.id}] " if config.banner and config.id else ""
         names, tools = LegalNames(), dict[str, Tool]()
+        stateless, sessions = (lists.tasks, lists.session_tasks) if lists.modern else (_NONE, lists.tasks)
         tool_names: dict[str, str] = {}
         for tool in lists.tools:
             if not selected(tool.name, config.tools):
@@ -81,6 +83,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
                         else tool.title,
                         description=_with_banner(tool.description, banner),
                         meta=meta,
+                        execution=BY_HAND if tool.name in sessions else tool.execution,
                     )
                 )
             )
@@ -117,7 +120,10 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             tool_names=tool_names,
             prompt_names=prompt_names,
             seconds=seconds,
-            tasks={name: lists.tasks[theirs] for name, theirs in tool_names.items() if theirs in lists.tasks},
+            tasks={name: stateless[theirs] for name, theirs in tool_names.items() if theirs in stateless},
+            session_tasks={
+                name: sessions[theirs] for name, theirs in tool_names.items() if theirs in sessions
+            },
             page_names={
                 theirs: name
                 for name, theirs in tool_names.items()

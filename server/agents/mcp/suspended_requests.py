@@ -1,6 +1,6 @@
 """Requests at an upstream that wait for an answer while nobody follows them: their callers' clients do not wait, and come back.
 
-Each has a ticket, which goes with the client, sealed. It opens for the caller whose request it is, and once. Whoever does not come
+Each has a ticket, which goes with the client, sealed. The ticket opens for the caller whose request it is, and once. A caller who does not come
 back is not waited for for ever, and nobody has more than a few.
 """
 
@@ -43,7 +43,7 @@ class SuspendedRequests:
         *,
         elsewhere: RemoteSuspended | None = None,
     ) -> None:
-        """`elsewhere`: calls wait at other nodes as well, and callers who come there come back to those that wait here."""
+        """Keep the parts. `elsewhere`: calls wait at other nodes as well, and callers who come there come back to those that wait here."""
         self._ticket = ticket
         self._elsewhere = elsewhere
         self._parked: dict[str, _Suspended] = {}
@@ -52,7 +52,7 @@ class SuspendedRequests:
         return len(self._parked)
 
     def park(self, link: Link, running: SentRequest) -> str:
-        """Raises `BackendError` where there is no room."""
+        """Keep a request, and return its ticket. Raises `BackendError` where there is no room."""
         mine = sum(1 for each in self._parked.values() if each.running.subject == running.subject)
         if len(self._parked) >= MOST_PARKED or mine >= PARKED_BY_ONE:
             raise BackendError("too many calls wait for an answer of their callers")
@@ -68,16 +68,12 @@ class SuspendedRequests:
             self._elsewhere.keep(ticket, self)
 
     def at_another_node(self, ticket: str) -> RemoteSuspended | None:
-        """Who goes on with the call there, if that is where it waits."""
+        """Return the one that goes on with the call there, if that is where it waits."""
         elsewhere = self._elsewhere
         return None if ticket in self._parked or elsewhere is None or not elsewhere.has(ticket) else elsewhere
 
-    def take(self, ticket: str, subject: str) -> SentRequest:
-        """Raises `BackendError` where it is gone."""
-        return self.take_up(ticket, subject)[1]
-
     def take_up(self, ticket: str, subject: str) -> tuple[Link, SentRequest]:
-        """With the connection that it runs on."""
+        """Take a request that waits, with the connection that it runs on. Raises `BackendError` where it is gone."""
         found = self._parked.get(ticket)
         if found is None or found.running.subject != subject:
             raise BackendError(GONE)

@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
 import trio
 from msgspec import Raw
 
@@ -40,8 +41,8 @@ from server.agents.mcp.question_source import QuestionSource, SourcedOutlet
 from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.agents.mcp.upstream_keeper import Upstream
-from server.agents.mcp.upstream_rounds import kept_task, use
-from server.client.mcp_session.followed_tasks import TASK, cancel_task, created, follow_task, wants_tasks
+from server.agents.mcp.upstream_rounds import by_handshake, kept_task, task_checkpoint, use
+from server.client.mcp_session.followed_tasks import cancel_task, created, follow_task, wants_tasks
 from server.client.mcp_session.session_link import NO_HEADERS, Link
 from server.client.mcp_session.session_messages import (
     Fate,
@@ -209,9 +210,9 @@ class McpBackend:
 
     @property
     def revision(self) -> str:
-        """The revision of MCP that is spoken with it; empty while there is no connection."""
+        """The revisions of MCP that are spoken with it, joined by a comma; empty while there is no connection."""
         link = self._upstream.link_nowait()
-        return "" if link is None else link.agreement.version
+        return "" if link is None else link.revisions
 
     def left_out(self) -> Sequence[str]:
         return self._upstream.left_out
@@ -380,12 +381,17 @@ class McpBackend:
         # Every call comes by here, and a block around it would cost more than what is in it.
         link = await self._take_link(call)
         try:
-            raw = await self._begin(link, call, theirs, lists, outlet, meta, paid)
-            if call.tool in lists.tasks:
-                task_id = created(raw, modern=link.agreement.modern)
+            modern = link.agreement.modern
+            tasks = lists.tasks if modern else lists.session_tasks
+            raw = await self._begin(link, call, theirs, lists, tasks.get(call.tool), outlet, meta, paid)
+            if call.tool in tasks:
+                task_id = created(raw, modern=modern)
         finally:
             self._turns.give_back(call.sharer)
-        return raw if task_id is None else await self._as_task(task_id, call, outlet)
+        if task_id is None:
+            return raw
+        begun = msgspec.structs.replace(call, resumed=task_checkpoint(task_id, handshake=not modern))
+        return await self._as_task(task_id, begun, outlet, fresh=True)
 
     @property
     def price_functions(self) -> frozenset[str]:
@@ -404,6 +410,7 @@ class McpBackend:
             sharer=asked.sharer,
             call_id=asked.call_id,
             caller=asked.caller,
+            handshake=asked.handshake,
         )
         try:
             amount = await buyer.ask(call, theirs, partial(self._answer, call, theirs, lists, NOBODY))
@@ -476,6 +483,7 @@ class McpBackend:
         call: ToolCall,
         theirs: str,
         lists: NamedLists,
+        support: str | None,
         outlet: Outlet,
         meta: Mapping[str, Any],
         paid: Mapping[str, str],
@@ -488,7 +496,6 @@ class McpBackend:
             meta = {**carried, **meta}
         if meta:
             params["_meta"] = meta
-        support = lists.tasks.get(call.tool)
         # Whoever waits for the answer is best served without a task, if its author leaves that open.
         as_task = support is not None and (
             call.unhurried or support == "required" or call.tool in self._tasks_only
@@ -518,18 +525,20 @@ class McpBackend:
                 raise
         # In the stateless era only a refusal says that a tool is always a task. Nothing was done yet.
         self._tasks_only.add(call.tool)
-        return await self._begin(link, call, theirs, lists, outlet, meta, paid)
+        return await self._begin(link, call, theirs, lists, support, outlet, meta, paid)
 
-    async def _as_task(self, task_id: str, call: ToolCall, outlet: Outlet) -> Raw:
+    async def _as_task(self, task_id: str, call: ToolCall, outlet: Outlet, *, fresh: bool = False) -> Raw:
         async def wait(link: Link, params: Mapping[str, Any], line: Outlet) -> Raw:
             return await self._use(link, "tasks/result", params, call, line, NO_HEADERS)
 
+        kept = task_checkpoint(task_id, handshake=by_handshake(call))
         try:
-            if kept_task(call) is None:
-                await outlet.checkpoint({TASK: task_id})
+            if fresh:
+                await outlet.checkpoint(kept)
                 await outlet.become_task()
             with self._upstream.engaging(call):
-                return await follow_task(task_id, call, outlet, partial(self._link, call), wait)
+                link = partial(self._task_link, call)
+                return await follow_task(task_id, call, outlet, link, wait, kept=kept)
         except ServerFailure as failure:
             if failure.fate == "not made":  # what was not is a question about the task
                 failure.fate = "unknown"
@@ -582,6 +591,14 @@ class McpBackend:
         finally:
             self._turns.give_back(call.sharer)
 
+    @asynccontextmanager
+    async def _task_link(self, call: ToolCall) -> AsyncGenerator[Link]:
+        """Give a connection of the era that the task of this call was begun in. Raises `ServerGone` where there is none now."""
+        async with self._link(call) as link:
+            if link.agreement.modern and by_handshake(call):
+                raise ServerGone("begins no session now, and this task was begun in one")
+            yield link
+
     async def _take_link(self, call: AgentRequest) -> Link:
         """Take a connection and one of the places of calls, which is to be given back. Raises `Busy` and `ServerFailure`."""
         # What nobody waits for any more is not begun.
@@ -594,7 +611,9 @@ class McpBackend:
         try:
             if (callers := self._upstream.callers) is not None:
                 return await callers.of(call)
-            return self._upstream.link_nowait() or await self._upstream.link()
+            link = self._upstream.link_nowait() or await self._upstream.link()
+            sessions = link.in_sessions
+            return link if sessions is None or not by_handshake(call) else sessions
         except ServerGone as gone:
             self._turns.give_back(call.sharer)
             raise ServerAway(str(gone), more=gone.more) from gone
@@ -622,7 +641,7 @@ class McpBackend:
         await trio.sleep(LET_GO_SECONDS)
         engaging = self._upstream.engaging(call)
         with engaging, trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, ServerRefusal):
-            await cancel_task(task_id, call, partial(self._link, call))
+            await cancel_task(task_id, call, partial(self._task_link, call))
 
     async def _follow_resources(self) -> None:
         async with trio.open_nursery() as nursery:

@@ -34,7 +34,7 @@ from server.client.mcp_session.http_opening import agreed_over_http
 from server.client.mcp_session.http_sse_2024 import SseStream
 from server.client.mcp_session.line_streams import LineStream, dial
 from server.client.mcp_session.message_channel import open_channel
-from server.client.mcp_session.session_link import Link, ServerNews
+from server.client.mcp_session.session_link import HANDSHAKE_FIRST, Link, ServerNews
 from server.client.mcp_session.session_messages import (
     NoMcpServer,
     ServerAway,
@@ -111,6 +111,7 @@ class Upstream:
         self._relist = trio.Event()
         self._read_at = float("-inf")
         self._era: str = config.era
+        self._greets = True  # connections of callers of the handshake era begin with it
         self._passed = frozenset[str](config.questions) | frozenset(config.extensions)
         self.extensions: Mapping[str, Mapping[str, Any]] = {}  # those that it has, as it was last there
         # The connections of one caller each; None where one serves all: callers have sessions of their own in it, or share what it keeps.
@@ -183,6 +184,8 @@ class Upstream:
         if self.callers is not None:
             return self.callers.known(call)
         link = self.link_nowait()
+        if link is not None and link.in_sessions is not None and call.handshake:
+            link = link.in_sessions
         return link if isinstance(link, HttpLink) else None
 
     def _keep_apart(self, apart: bool) -> None:
@@ -279,7 +282,7 @@ class Upstream:
             "upstream.connected",
             agent=self._name,
             server=link.agreement.server,
-            version=link.agreement.version,
+            version=link.revisions,
             tools=len(self.lists.tools),
         )
         self._trouble = None
@@ -313,6 +316,8 @@ class Upstream:
 
     async def _read(self, link: Link) -> None:
         self._read_at = trio.current_time()
+        if self._config.era == "auto":
+            await link.agree_on_sessions()
         try:
             with trio.fail_after(self._config.start_seconds):
                 offered = await read_lists(
@@ -391,14 +396,18 @@ class Upstream:
                 yield link
             return
         stream = self._start(call) if self._config.command else await dial(self._config.tcp, self._most)
+        # Most programs take the era of whoever speaks first for that of all that comes by the same pipe: so here it is its caller's.
+        greets = call is not None and call.handshake and self._config.era == "auto" and self._greets
         agreed = False
         try:
-            async with self._channel(stream, tells, self._era, call) as link:
+            async with self._channel(stream, tells, HANDSHAKE_FIRST if greets else self._era, call) as link:
                 agreed = True
                 yield link
         finally:
-            # Some servers of the handshake era end when the first that they hear is something else.
-            if self._config.era == "auto":
+            # Some servers end when the first that they hear is of the other era.
+            if greets:
+                self._greets = agreed
+            elif self._config.era == "auto":
                 self._era = "auto" if agreed or self._era == "handshake" else "handshake"
 
     @asynccontextmanager

@@ -21,14 +21,14 @@ from msgspec import Raw
 from server.agents.base.backend import AgentRequest
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.suspension_ticket import TICKET_KEY
-from server.client.mcp_session.followed_tasks import TASK
+from server.client.mcp_session.followed_tasks import HANDSHAKE, TASK
 from server.client.mcp_session.question_rounds import ROUND, OpenRound, RoundBounds, after_pages, in_rounds
+from server.client.mcp_session.sent_requests import SentRequest
 from server.client.mcp_session.session_link import NO_HEADERS, Link
 from server.mcp.call_failures import Paused
 from server.mcp.call_outlet import Outlet
 
-# As many as the clients of ours are asked at most.
-MOST: Final = RoundBounds(rounds=10)
+MOST: Final = RoundBounds()
 
 
 async def use(
@@ -44,12 +44,16 @@ async def use(
     tasks: bool = False,
 ) -> Raw:
     """Return the result, which may be that there is a task. Raises `ServerRefusal`, `BackendError`, and whatever `outlet` raises."""
+    if call.resumed is not None and isinstance(ticket := _resumed(call, TICKET_KEY), str):
+        return await after_pages(
+            partial(_come_back, ticket, call, outlet, parking), outlet, questions=questions
+        )
     request = partial(link.request, method, call=call, outlet=outlet, headers=headers, tasks=tasks)
     if link.agreement.modern:
         waiting = None if call.resumed is None else _open_round(call)
         return await in_rounds(request, params, outlet, questions=questions, most=MOST, waiting=waiting)
     wait = partial(request, params)
-    if call.can or call.resumed is not None:
+    if call.can:
         wait = partial(_waiting, link, method, params, call, outlet, parking, headers, tasks)
     return await after_pages(wait, outlet, questions=questions)
 
@@ -65,16 +69,21 @@ async def _waiting(
     tasks: bool,
 ) -> Raw:
     """Make the request in the handshake era, in which the upstream waits for answers."""
-    ticket = _resumed(call, TICKET_KEY)
-    if isinstance(ticket, str):
-        if (elsewhere := parking.at_another_node(ticket)) is not None:
-            return await elsewhere.go_on(ticket, call.subject, outlet)
-        running = parking.take(ticket, call.subject)
-        running.put_again()
-    elif not call.can:
-        return await link.request(method, params, call=call, outlet=outlet, headers=headers, tasks=tasks)
-    else:
-        running = await link.begin(method, params, call, headers=headers, tasks=tasks)
+    running = await link.begin(method, params, call, headers=headers, tasks=tasks)
+    return await _followed(link, running, outlet, parking)
+
+
+async def _come_back(ticket: str, call: AgentRequest, outlet: Outlet, parking: SuspendedRequests) -> Raw:
+    """Go on with a request that waits, on the connection and in the era that it was made in."""
+    if (elsewhere := parking.at_another_node(ticket)) is not None:
+        return await elsewhere.go_on(ticket, call.subject, outlet)
+    link, running = parking.take_up(ticket, call.subject)
+    running.put_again()
+    return await _followed(link, running, outlet, parking)
+
+
+async def _followed(link: Link, running: SentRequest, outlet: Outlet, parking: SuspendedRequests) -> Raw:
+    """Follow a request to its end, or until it has to wait for its caller to come back."""
     parked = False
     try:
         return await link.follow(running, outlet)
@@ -93,6 +102,20 @@ def kept_task(call: AgentRequest) -> str | None:
     """Return the task of an earlier run of this very call."""
     task_id = _resumed(call, TASK)
     return task_id if isinstance(task_id, str) else None
+
+
+def task_checkpoint(task_id: str, *, handshake: bool) -> Mapping[str, Any]:
+    """Return what is kept of a call that became a task there, in the handshake era or the other."""
+    return {TASK: task_id, HANDSHAKE: True} if handshake else {TASK: task_id}
+
+
+def by_handshake(call: AgentRequest) -> bool:
+    """Return whether a call goes by the handshake era where its upstream speaks both: one that was begun is carried on in its own."""
+    if call.resumed is None:
+        return call.handshake
+    if kept_task(call) is not None:
+        return _resumed(call, HANDSHAKE) is True  # an older version had one era, and did not say which
+    return call.handshake and _resumed(call, ROUND) is None
 
 
 def _open_round(call: AgentRequest) -> OpenRound | None:

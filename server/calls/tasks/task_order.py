@@ -76,6 +76,7 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     address: str = ""
     traceparent: str | None = None  # where the request that ordered it was traced
     apart: str = ""  # `Request.apart` of it; empty in one that an older version kept
+    handshake: bool = False  # `Request.handshake` of it
 
 
 Perform: TypeAlias = Callable[[TaskOrder, Outlet], Awaitable[Ending]]

@@ -83,7 +83,8 @@ def _upstreams(upstreams: Sequence[Mapping[str, Any]]) -> list[CheckStep]:
         return bad
     count = len(upstreams)
     said = "is there, and says what was accepted" if count == 1 else "are there, and say what was accepted"
-    revisions = sorted({each["revision"] for each in upstreams if each.get("revision")})
+    told = [each["revision"].split(", ") for each in upstreams if each.get("revision")]
+    revisions = sorted({revision for each in told for revision in each})
     spoken = f" (MCP {', '.join(revisions)})" if revisions else ""
     return [CheckStep.ok("upstreams", f"{count} {said}{spoken}")]
 

@@ -34,6 +34,8 @@ from server.mcp.call_questions import Question
 from server.mcp.task_faces import EXTENSION_NAME
 
 TASK: Final = "task"
+# Beside it in a checkpoint of one that was begun in the handshake era, in which it is asked about as well.
+HANDSHAKE: Final = "handshake"
 ID_CHARACTERS: Final = 1024
 KEY_CHARACTERS: Final = 128  # of a question
 POLL_SECONDS: Final = 1.0
@@ -105,9 +107,9 @@ def wants_tasks(refusal: ServerRefusal) -> bool:
 class TaskLine(PassingOutlet):
     """The caller's line, whose checkpoints name the task besides."""
 
-    def __init__(self, outlet: Outlet, task_id: str) -> None:
+    def __init__(self, outlet: Outlet, kept: Mapping[str, Any]) -> None:
         super().__init__(outlet)
-        self._kept = {TASK: task_id}
+        self._kept = kept
 
     async def checkpoint(self, data: Any) -> None:
         await super().checkpoint({**_object(data), **self._kept})
@@ -119,11 +121,13 @@ async def follow_task(
     outlet: Outlet,
     open_link: OpenLink,
     wait: Wait,
+    *,
+    kept: Mapping[str, Any] | None = None,
 ) -> Raw:
-    """Return the result. Raises `ServerRefusal`, `BackendError`, and whatever `outlet` raises."""
+    """Return the result. `kept` is part of each checkpoint; None: the task. Raises `ServerRefusal`, `BackendError`, and whatever `outlet` raises."""
     # How it stands is asked as this caller, and for nobody to be told or asked meanwhile.
     quiet = call.quiet()
-    line = TaskLine(outlet, task_id)
+    line = TaskLine(outlet, kept or {TASK: task_id})
     params = {"taskId": task_id}
     answered = set[str]()
     told: str | None = None

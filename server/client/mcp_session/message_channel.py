@@ -24,7 +24,7 @@ from server.client.mcp_session.following import follow
 from server.client.mcp_session.incoming_messages import cancelled_params, lower
 from server.client.mcp_session.line_streams import MessageStream
 from server.client.mcp_session.sent_requests import SentRequest
-from server.client.mcp_session.session_link import Link, ReadResources, ServerNews
+from server.client.mcp_session.session_link import HANDSHAKE_FIRST, Link, ReadResources, ServerNews
 from server.client.mcp_session.session_messages import (
     Answered,
     Asked,
@@ -105,7 +105,9 @@ class ChannelLink(Link):
 
     async def agree(self, era: str) -> None:
         """Settle the era. Raises `BackendError`, and `ServerRefusal`."""
-        agreed = None if era == "handshake" else await self._discover(impatient=era == "auto")
+        agreed = await self._greet_if_heard() if era == HANDSHAKE_FIRST else None
+        if agreed is None and era != "handshake":
+            agreed = await self._discover(impatient=era == "auto")
         if agreed is None and era == "stateless":
             raise NoMcpServer("does not speak the stateless era of MCP")
         agreed = agreed or await self._greet()
@@ -141,6 +143,12 @@ class ChannelLink(Link):
             return read_initialized(await self._answer(running, None))
         finally:
             self._forget(running)
+
+    async def _greet_if_heard(self) -> Agreement | None:
+        try:
+            return await self._greet()
+        except (ServerRefusal, NoMcpServer):
+            return None
 
     async def _discover_or_greet(self, running: SentRequest) -> Agreement:
         """Return what is agreed on first. The question before stays open beside the handshake: a server that is slow to start answers it as

@@ -18,6 +18,8 @@ from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import Question
 
+# A request that asks once more each time is ended by this, should no deadline end it before.
+ROUNDS: Final = 64
 QUESTIONS: Final = 16  # at once
 KEY_CHARACTERS: Final = 100
 STATE_CHARACTERS: Final = 32 * 1024
@@ -34,7 +36,7 @@ ROUND: Final = "round"
 class RoundBounds(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of what a server may ask about one request."""
 
-    rounds: int
+    rounds: int = ROUNDS
     questions: int = QUESTIONS  # at once
     state: int = STATE_CHARACTERS
     # Whether a key stands for one question for as long as the request lasts, and so may be another than the server's.

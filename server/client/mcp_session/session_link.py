@@ -24,8 +24,10 @@ from server.mcp.call_outlet import Outlet
 if TYPE_CHECKING:
     from server.mcp.messages import Resource
 
-__all__ = ["NO_HEADERS", "UNHEARD", "Link", "ReadResources", "ServerNews"]
+__all__ = ["HANDSHAKE_FIRST", "NO_HEADERS", "UNHEARD", "Link", "ReadResources", "ServerNews"]
 
+# An era to agree on: the handshake era, or the other one where that is not spoken.
+HANDSHAKE_FIRST: Final = "handshake-first"
 RESOURCES_FOLLOWED: Final = 256
 NO_HEADERS: Final[Mapping[str, str]] = NOTHING
 
@@ -46,7 +48,9 @@ class Link(ABC):
         """Keep the parts. `questions`: the kinds that may be asked, and the names of extensions that go through; `in_session`: what somebody can
         do in the handshake era, in the words of `ABILITIES` and of extensions; None: all."""
         self.agreement = Agreement(version="", modern=True, capabilities={})
-        self.ended: Final = trio.Event()  # there will be no more answers
+        self.ended: trio.Event = trio.Event()  # there will be no more answers
+        # The same connection in the handshake era, where this one is of the stateless era and its server keeps sessions besides.
+        self.in_sessions: Link | None = None
         self.reason = "is being stopped"  # continues a sentence about the server
         self.more = ""  # for its owner
         self._tells = tells
@@ -65,6 +69,14 @@ class Link(ABC):
         return bool(self._running)
 
     @property
+    def revisions(self) -> str:
+        """The revisions of MCP that are agreed on, as they are shown."""
+        versions = [self.agreement.version]
+        if self.in_sessions is not None:
+            versions.append(self.in_sessions.agreement.version)
+        return ", ".join(versions)
+
+    @property
     def follows(self) -> bool:
         """True if somebody is to be told of a change."""
         return bool(self._followed)
@@ -72,6 +84,10 @@ class Link(ABC):
     @abstractmethod
     async def agree(self, era: str) -> None:
         """Settle the era. Raises `BackendError`, and `ServerRefusal`."""
+
+    async def agree_on_sessions(self) -> None:
+        """Settle the handshake era besides, where the server keeps sessions in it. Once that is done, there is nothing to do."""
+        return
 
     @abstractmethod
     async def end(self) -> None:

@@ -26,6 +26,11 @@ class SessionRequest(Protocol):
         ...
 
     @property
+    def handshake(self) -> bool:
+        """True if the caller's client speaks the handshake era."""
+        ...
+
+    @property
     def caller(self) -> CallerIdentity | None: ...
 
     @property

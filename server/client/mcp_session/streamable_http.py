@@ -8,6 +8,7 @@ basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 NAME_HEADER: Final = "Mcp-Name"
 HEADS_KEPT: Final = 512
+# An answer to `initialize` from a server that has answered in the stateless era already.
+SESSIONS_SECONDS: Final = 5.0
 INITIALIZED: Final = notification_message("notifications/initialized", {})
 
 
@@ -77,12 +80,17 @@ class HttpLink(Link):
         log: Logger,
         engaged: Container[str] = (),
         in_session: frozenset[str] | None = None,
+        beside: HttpLink | None = None,
     ) -> None:
         """Keep the parts. In `nursery` run requests that are begun (`begin`); None where none are. `questions` and `in_session`: as for `Link`.
-        `engaged`: as for `HttpSessions`."""
+        `engaged`: as for `HttpSessions`. `beside`: the link to the same server that this one ends with."""
         super().__init__(tells, questions=questions, in_session=in_session, name=name, log=log)
         self._wire = wire
         self._nursery = nursery
+        self._engaged = engaged
+        self._main: Link = beside or self
+        self.ended = self._main.ended
+        self._sessions_settled = beside is not None
         self._scopes: dict[int, trio.CancelScope] = {}
         self._sessions = HttpSessions(wire, self._greet, engaged=engaged)
         self._logs = SessionLogs(wire, self._sessions.holds)
@@ -108,6 +116,38 @@ class HttpLink(Link):
             raise NoMcpServer("does not speak the stateless era of MCP")
         self.agreement = await self._sessions.begin(self._greet)
 
+    async def agree_on_sessions(self) -> None:
+        if self._sessions_settled or not self.agreement.modern:
+            return
+        found = HttpLink(
+            self._wire,
+            self._tells,
+            self._nursery,
+            questions=self._questions,
+            name=self._name,
+            log=self._log,
+            engaged=self._engaged,
+            in_session=self._in_session,
+            beside=self,
+        )
+        with trio.move_on_after(SESSIONS_SECONDS):
+            try:
+                await found.agree("handshake")
+            except NoMcpServer:
+                self._sessions_settled = True
+                return
+            except BackendError:  # perhaps it answers the next time
+                return
+            self._sessions_settled = True
+            # One that keeps nothing between two requests cannot ask in between either: the stateless era does more there.
+            if found.has_sessions:
+                self.in_sessions = found
+
+    @property
+    def has_sessions(self) -> bool:
+        """True if the server hands out session ids."""
+        return self._sessions.own.id is not None
+
     async def run(self) -> None:
         """Listen for what changes; end when there is nothing to listen to."""
         await self._changes.run(self.agreement, lambda: self._sessions.own, self._renew_own, self._followed)
@@ -116,15 +156,32 @@ class HttpLink(Link):
         """End the sessions. A caller that waits for the next connection is told by `ended`."""
         self.ended.set()
         await self._sessions.end()
+        if self.in_sessions is not None:
+            await self.in_sessions.end()
 
     def part(self, apart: str) -> None:
         """End the session of a caller whose client has ended its own."""
         if self._nursery is not None:
             self._nursery.start_soon(self._sessions.part, apart)
+        if isinstance(self.in_sessions, HttpLink):
+            self.in_sessions.part(apart)
 
     async def _renew_own(self, lost: HttpSession) -> None:
         if await self._sessions.renew(lost, None):
-            self._tells.lists()
+            self._renewed()
+
+    def _renewed(self) -> None:
+        """Ask of our own session, which is another now, whatever was asked of the one before."""
+        self._tells.lists()
+        if self._followed and self._nursery is not None:
+            self._nursery.start_soon(self._subscribe_again)
+
+    async def _subscribe_again(self) -> None:
+        for uri in list(self._followed):
+            if self.ended.is_set():
+                return
+            with suppress(BackendError, ServerRefusal):  # it is read all the same
+                await self.request("resources/subscribe", {"uri": uri})
 
     async def _greet(self, session: HttpSession) -> Agreement:
         """Begin a session of the handshake era."""
@@ -213,14 +270,14 @@ class HttpLink(Link):
             if modern:
                 read = partial(answer_of, wire=self._wire, take=take)
                 return await self._wire.ask(message, self._sessions.own.head + lines, call, read)
-            return await self._sessions.ask(message, lines, call, take, renewed=self._tells.lists)
+            return await self._sessions.ask(message, lines, call, take, renewed=self._renewed)
         except trio.Cancelled:
             if number not in self._scopes:
                 await self._say_cancelled(running)
             raise
         except NotReached as error:
             if not error.busy:
-                self.reason = str(error)
+                self._main.reason = str(error)
                 self.ended.set()
             raise
         except ServerRefusal as refusal:

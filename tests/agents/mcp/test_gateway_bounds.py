@@ -57,6 +57,7 @@ class Scripted:
 
     def __init__(self, answers: Iterator[Any], *, modern: bool = True, **capabilities: Any) -> None:
         self.agreement = Agreement(version=MODERN, modern=modern, capabilities=capabilities)
+        self.in_sessions: Link | None = None
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.given_up: list[SentRequest] = []
         self._answers = answers
@@ -367,10 +368,10 @@ async def test_a_ticket_opens_once_and_for_its_caller() -> None:
     ticket = place.park(link(), running)
     for subject in ("bob", "alice", "alice"):
         if (subject, len(place)) == ("alice", 1):
-            assert place.take(ticket, subject) is running
+            assert place.take_up(ticket, subject)[1] is running
         else:
             with pytest.raises(BackendError, match=GONE):
-                place.take(ticket, subject)
+                place.take_up(ticket, subject)
     assert place.at_another_node(ticket) is None
 
 

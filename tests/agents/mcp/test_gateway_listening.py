@@ -207,6 +207,28 @@ async def test_where_the_servers_own_session_was_lost_the_lists_are_read_again()
         assert len(double.of("initialize")) == 2
 
 
+async def test_where_the_servers_own_session_was_lost_what_was_followed_is_followed_again() -> None:
+    double = Double(session="s-1", capabilities={"tools": {}, "resources": {"subscribe": True}})
+
+    def followed_in() -> list[tuple[str, str]]:
+        heard = zip(double.heard, double.heads, strict=True)
+        asked = [
+            (message["params"]["uri"], head["mcp-session-id"])
+            for message, head in heard
+            if message.get("method") == "resources/subscribe"
+        ]
+        return sorted(asked)
+
+    async with over_http(double) as url, gate(url=url) as door:
+        for uri in ("note://1", "note://2"):
+            door.backend.follow(uri)
+        await soon(lambda: len(followed_in()) == 2)
+        double.session = "s-2"
+        door.backend.try_again()
+        await soon(lambda: len(followed_in()) == 4)
+        assert followed_in() == [(f"note://{n}", f"s-{session}") for n in (1, 2) for session in (1, 2)]
+
+
 async def test_an_answer_whose_stream_ends_early_is_fetched_where_it_goes_on() -> None:
     """2025-11-25: the server lets go of the connection, and says how to come back."""
     asked: list[str | None] = []

@@ -74,6 +74,10 @@ class Turn:
     headers: Mapping[str, str]
 
     @property
+    def modern(self) -> bool:
+        return "io.modelcontextprotocol/protocolVersion" in self.params.get("_meta", {})
+
+    @property
     def arguments(self) -> Mapping[str, Any]:
         return self.params.get("arguments") or {}
 
@@ -120,7 +124,7 @@ Handler = Callable[[Turn], Awaitable[Any]]
 class Double:
     """`handlers` answer tools by their names, and methods by theirs."""
 
-    era: str = "handshake"
+    era: str = "handshake"  # or "stateless", or "both"
     version: str = "2025-11-25"
     handlers: dict[str, Handler] = field(default_factory=lambda: {"say": parrot})
     lists: dict[str, list[Any]] = field(default_factory=lambda: {"tools": [tool("say")]})
@@ -170,15 +174,15 @@ class Double:
             await say({"jsonrpc": "2.0", "id": message["id"], "error": refused.error})
             return
         if result is not None:
-            modern = {"resultType": "complete"} if self.era == "stateless" else {}
+            modern = {"resultType": "complete"} if turn.modern else {}
             await say({"jsonrpc": "2.0", "id": message["id"], "result": {**modern, **result}})
 
     async def _result(self, method: str, turn: Turn) -> Any:
         if method in self.handlers:
             return await self.handlers[method](turn)
-        if method == "server/discover" and self.era == "stateless":
+        if method == "server/discover" and self.era != "handshake":
             return {"supportedVersions": [MODERN], "capabilities": self.capabilities}
-        if method == "initialize" and self.era == "handshake":
+        if method == "initialize" and self.era != "stateless":
             info = {"name": "double", "version": "1"}
             return {"protocolVersion": self.version, "capabilities": self.capabilities, "serverInfo": info}
         kind = {
@@ -381,7 +385,7 @@ async def _answer(
             raw = json.dumps(said).encode()
             if final and not begun and not sse:
                 status = (
-                    404 if said.get("error", {}).get("code") == -32601 and double.era == "stateless" else 200
+                    404 if said.get("error", {}).get("code") == -32601 and double.era != "handshake" else 200
                 )
                 await reply(status, raw, session)
                 return
