@@ -1,4 +1,4 @@
-"""What runs for a caller and may have to ask: its line, and by which way its questions go.
+"""The line to a caller of what may have to ask, and the ways by which its questions go.
 
 In a session they go out as requests of the server on the stream of the call, and the call waits. In the stateless era nobody waits:
 the call ends with its questions, is sent again with the answers, and runs again from its start; what was asked before is answered
@@ -22,6 +22,7 @@ from server.calls.sessions.outstanding import Send
 from server.calls.sessions.session import Session
 from server.mcp.call_failures import BackendError, CannotAsk, Paused
 from server.mcp.call_questions import Question, for_revision
+from server.mcp.carried_extensions import QUESTION_KEYS
 from server.mcp.errors import MissingCapability
 from server.mcp.method_params import Resumable
 from server.mcp.result_encoding import InputRequiredResult
@@ -36,8 +37,8 @@ async def resumable(
     salient: Mapping[str, Any],
     run: Callable[[CallerLine, Any], Awaitable[T]],
 ) -> T | InputRequiredResult:
-    """`run` is given the line to its caller, and the last checkpoint of an earlier run of this very request. `salient` is what of
-    the parameters makes it the same request."""
+    """Run a request that may ask its caller. `run` is given the line to the caller, and the last checkpoint of an earlier run of this very
+    request. `salient` is the part of the parameters that makes it the same request."""
     if not request.route.revision.modern:
         session = request.session
         ask = (
@@ -60,7 +61,7 @@ async def resumable(
 async def _in_pace(
     line: CallerLine, progress: PacedProgress, resumed: Any, run: Callable[[CallerLine, Any], Awaitable[T]]
 ) -> T:
-    """With a task beside it that tells the progress which came too soon. Whatever is left of that comes before the outcome."""
+    """Run it beside a task that tells the progress which came too soon. Whatever is left of that comes before the outcome."""
     outcome = list[T]()
     problem = list[Exception]()
     async with trio.open_nursery() as nursery:
@@ -79,7 +80,7 @@ async def _in_pace(
 async def ask_in_session(
     request: Request, questions: Mapping[str, Question], meta: Mapping[str, Any]
 ) -> Answers:
-    """Requests to the client, on the stream of this one, with this `_meta`. Raises `MissingCapability`, `BackendFailed`."""
+    """Put questions to the client, on the stream of this request, with this `_meta`. Raises `MissingCapability`, `BackendFailed`."""
     if request.session is None or not request.hears_questions:
         raise MissingCapability(
             {}, "the client cannot be asked on this line: it needs a session and a stream"
@@ -109,23 +110,30 @@ def _line_of(request: Request, params: Resumable, ask: Ask | None, repeats: Call
 
 
 def asks_in_session(session: Session, send: Send, meta: Mapping[str, Any] | None = None) -> Ask:
-    """Puts questions to the client of a session, through `send`."""
+    """Return the way to put questions to the client of a session, through `send`."""
 
     async def ask(questions: Mapping[str, Question]) -> Answers:
         worded = {
             key: for_revision(question, session.revision, elicitation_id=secrets.token_urlsafe(16))
             for key, question in questions.items()
         }
+        if QUESTION_KEYS in session.can:
+            worded = {key: _with_key(key, question) for key, question in worded.items()}
         return await session.ask(send, worded, meta=meta)
 
     return ask
+
+
+def _with_key(key: str, question: Question) -> Question:
+    meta = {**question.params.get("_meta", {}), QUESTION_KEYS: key}
+    return Question(method=question.method, params={**question.params, "_meta": meta})
 
 
 class _Rerun:
     """A request of the stateless era. Most ask nothing, so nothing is made ready for questions before there is one."""
 
     def __init__(self, request: Request, params: Resumable, salient: Mapping[str, Any]) -> None:
-        """Raises `BadState`: a state that comes along is looked at even where nothing is asked, so that a forged one is never
+        """Open the state that came along. Raises `BadState`: a state that comes along is looked at even where nothing is asked, so that a forged one is never
         taken."""
         self._request = request
         self._salient = salient
@@ -140,7 +148,7 @@ class _Rerun:
         return None if self._replay is None else self._replay.resumed
 
     def repeats(self) -> bool:
-        """Whether the run has not come to where the one before it stopped: there are answers that it has not asked for."""
+        """Return whether the run has not come to where the one before it stopped: there are answers that it has not asked for."""
         return self._replay is not None and self._replay.has_more_answers
 
     async def ask(self, questions: Mapping[str, Question]) -> Answers:

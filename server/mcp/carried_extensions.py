@@ -19,6 +19,8 @@ from server.mcp.versions import PAYMENT_EXTENSION, TASKS_EXTENSION
 
 APPS: Final = "io.modelcontextprotocol/ui"
 PAGE_TYPE: Final = "text/html;profile=mcp-app"
+# Of a client of the handshake era that wants to be told the keys of questions: each has its own in `_meta`, below this name.
+QUESTION_KEYS: Final = "io.ostiary/question-keys"
 OURS: Final = frozenset({TASKS_EXTENSION, SKILLS_EXTENSION, PAYMENT_EXTENSION})
 # The contents that nearly every client declares, and that are said for clients which nobody knows yet.
 USUAL: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({APPS: {"mimeTypes": [PAGE_TYPE]}})

@@ -68,7 +68,7 @@ async def test_a_question_is_answered_while_the_call_runs(wire: str, tmp_path: P
         assert [each["name"] for each in await mcp.tools()] == ["book"]
         assert await mcp.call(BOOK, {}, seconds=60, answerer=person) == text("Ada 1")
     (begun,) = double.of("initialize")
-    assert begun["params"]["capabilities"] == {"elicitation": {"form": {}}}
+    assert begun["params"]["capabilities"]["elicitation"] == {"form": {}}
 
 
 @pytest.mark.parametrize("wire", ["http", "tcp", "2024-11-05"])

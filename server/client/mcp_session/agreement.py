@@ -25,7 +25,7 @@ from server.client.mcp_session.session_messages import (
     said,
 )
 from server.client.mcp_session.session_request import SessionRequest
-from server.mcp.carried_extensions import declared_by, is_extension
+from server.mcp.carried_extensions import QUESTION_KEYS, declared_by, is_extension
 from server.mcp.versions import LATEST, LATEST_LEGACY, REVISIONS, TASKS_EXTENSION
 
 PREFIX: Final = "io.modelcontextprotocol"
@@ -157,6 +157,7 @@ def capabilities_of(can: frozenset[str], questions: frozenset[str], *, tasks: bo
 
 
 _MODES: Final = (("form", "elicitation"), ("url", "elicitation.url"))
+QUESTION_KINDS: Final = frozenset({"elicitation", "sampling", "roots"})
 
 
 def _modern(
@@ -185,6 +186,8 @@ def initialize_params(
         else frozenset(filter(is_extension, of)).union(word for word in can if not is_extension(word))
     )
     declared = capabilities_of(words, can, tasks=False)
+    if version == LATEST_LEGACY.version and not declared.keys().isdisjoint(QUESTION_KINDS):
+        declared["extensions"] = {**declared.get("extensions", {}), QUESTION_KEYS: {}}
     return {"protocolVersion": version, "capabilities": declared, "clientInfo": CLIENT_INFO}
 
 

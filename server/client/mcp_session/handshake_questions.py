@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Raw
 
 from server.client.mcp_session.session_messages import members
 from server.mcp.call_questions import ABILITIES, Question, QuestionMethod
-from server.mcp.carried_extensions import is_extension
+from server.mcp.carried_extensions import QUESTION_KEYS, is_extension
 
 _METHODS: Final[Mapping[str, tuple[QuestionMethod, str]]] = {
     "elicitation/create": ("elicitation/create", "elicitation"),
@@ -18,6 +18,8 @@ _METHODS: Final[Mapping[str, tuple[QuestionMethod, str]]] = {
 }
 # Of the server's dealings with us: nothing that our own client would be told.
 _OURS: Final = frozenset({"_meta", "task", "elicitationId"})
+KEY_CHARACTERS: Final = 100
+MADE_UP: Final = "upstream-"  # how keys of ours begin
 
 
 def kind_of(method: str) -> str | None:
@@ -33,6 +35,14 @@ def question_of(method: str, params: Raw | Mapping[str, Any]) -> Question | None
         return None
     given = params if isinstance(params, Mapping) else members(params)
     return Question(method=found[0], params={key: value for key, value in given.items() if key not in _OURS})
+
+
+def key_of(params: Raw) -> str:
+    """Return the key of a question, where its server told it; else nothing."""
+    meta = members(params).get("_meta")
+    key = cast("Mapping[str, Any]", meta).get(QUESTION_KEYS) if isinstance(meta, Mapping) else None
+    fits = isinstance(key, str) and len(key) <= KEY_CHARACTERS and not key.startswith(MADE_UP)
+    return cast("str", key) if fits else ""
 
 
 def abilities_for(questions: frozenset[str]) -> frozenset[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from server.client.mcp_session.handshake_questions import kind_of, question_of
+from server.client.mcp_session.handshake_questions import key_of, kind_of, question_of
 from server.client.mcp_session.sent_requests import SentRequest
 from server.client.mcp_session.session_messages import (
     INVALID_PARAMS,
@@ -134,7 +134,7 @@ class IncomingMessages:
         if whose is None or whose.asker is None or question is None:
             why = "it cannot be told whose request this belongs to, so nobody is asked"
             return refusal_message(message.id, INVALID_PARAMS, why)
-        if not whose.ask(message.id, question):
+        if not whose.ask(message.id, question, key_of(message.params)):
             return refusal_message(message.id, INVALID_PARAMS, "too many questions are open")
         return None
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Raw
 
-from server.client.mcp_session.handshake_questions import kind_of, question_of
+from server.client.mcp_session.handshake_questions import KEY_CHARACTERS, kind_of, question_of
 from server.client.mcp_session.session_messages import EMPTY, ServerFailure, ServerRefusal, members
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
@@ -21,7 +21,6 @@ from server.mcp.call_questions import Question
 # A request that asks once more each time is ended by this, should no deadline end it before.
 ROUNDS: Final = 64
 QUESTIONS: Final = 16  # at once
-KEY_CHARACTERS: Final = 100
 STATE_CHARACTERS: Final = 32 * 1024
 
 # A request is made again after somebody has opened a page, but not for ever.

@@ -23,6 +23,8 @@ from server.mcp.call_questions import Question
 NEWS_WAITING: Final = 256
 NEWS_BYTES: Final = 1024 * 1024
 QUESTIONS_OPEN: Final = 16
+KEYS_KEPT: Final = 256
+NO_KEYS: Final[frozenset[str]] = frozenset()
 
 Outcome: TypeAlias = Raw | ServerRefusal | BackendError
 
@@ -48,6 +50,7 @@ class SentRequest:
     __slots__ = (
         "_asked",
         "_follower",
+        "_keys",
         "_news",
         "_size",
         "_sizes",
@@ -83,6 +86,7 @@ class SentRequest:
         self.open: dict[int | str, HandshakeQuestion] = {}  # not answered yet
         self.refused: CannotAsk | None = None  # it wanted to ask, and nobody could be
         self._asked = 0
+        self._keys: frozenset[str] = NO_KEYS
         self._news: deque[CallNews] = deque()
         self._sizes: deque[int] = deque()
         self._size = 0
@@ -105,12 +109,17 @@ class SentRequest:
             if not self._drop_oldest():
                 break
 
-    def ask(self, request_id: int | str, question: Question) -> bool:
-        """Add a question; False: more are open than can be answered."""
+    def ask(self, request_id: int | str, question: Question, key: str = "") -> bool:
+        """Add a question; False: more are open than can be answered. `key`: the server's own, which stays one question's for as long as the
+        request lasts."""
         if self.outcome is not None or len(self.open) >= QUESTIONS_OPEN or request_id in self.open:
             return False
         self._asked += 1
-        asked = HandshakeQuestion(request_id, f"upstream-{self._asked}", question)
+        if not key or key in self._keys or len(self._keys) >= KEYS_KEPT:
+            key = f"upstream-{self._asked}"
+        else:
+            self._keys |= {key}
+        asked = HandshakeQuestion(request_id, key, question)
         self.open[request_id] = asked
         self._add(asked, 0)
         return True

@@ -21,6 +21,7 @@ from server.client.mcp_session.agreement import (
 )
 from server.client.mcp_session.handshake_questions import abilities_for
 from server.client.mcp_session.session_messages import NoMcpServer, ServerRefusal
+from server.mcp.carried_extensions import QUESTION_KEYS
 
 MODERN = "2026-07-28"
 EVERYTHING = frozenset({"elicitation", "sampling", "roots"})
@@ -155,7 +156,8 @@ def test_a_session_is_begun_with_all_that_is_passed_on() -> None:
         ("sampling", {"tools": {}}),
         ("roots", {}),
     ):
-        assert initialize_params(abilities_for(frozenset({kind})))["capabilities"] == {kind: declared}
+        capabilities = initialize_params(abilities_for(frozenset({kind})))["capabilities"]
+        assert capabilities == {kind: declared, "extensions": {QUESTION_KEYS: {}}}
     params = initialize_params(frozenset(), "2025-03-26")
     assert (params["protocolVersion"], params["capabilities"]) == ("2025-03-26", {})
 
@@ -212,9 +214,10 @@ def test_a_session_declares_what_its_caller_has_of_extensions() -> None:
     can = abilities_for(frozenset({"elicitation", PAGES}))
 
     def declared(of: frozenset[str] | None) -> Any:
-        return initialize_params(can, of=of)["capabilities"].get("extensions")
+        return initialize_params(can, of=of)["capabilities"]["extensions"]
 
-    assert declared(None) == {PAGES: PAGE_TYPES}
-    assert declared(frozenset()) is None
-    assert declared(frozenset({PAGES, "elicitation"})) == {PAGES: PAGE_TYPES}
-    assert declared(frozenset({"com.example/other"})) is None
+    ours = {QUESTION_KEYS: {}}
+    assert declared(None) == {PAGES: PAGE_TYPES, **ours}
+    assert declared(frozenset()) == ours
+    assert declared(frozenset({PAGES, "elicitation"})) == {PAGES: PAGE_TYPES, **ours}
+    assert declared(frozenset({"com.example/other"})) == ours

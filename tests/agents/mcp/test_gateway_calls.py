@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
 from msgspec import Raw
 
 from server.agents.base.backend import AgentRequest
+from server.client.mcp_session.handshake_questions import key_of
 from server.client.mcp_session.sent_requests import (
     NEWS_BYTES,
     NEWS_WAITING,
@@ -19,6 +23,7 @@ from server.client.mcp_session.session_messages import ServerRefusal
 from server.mcp.call_failures import CannotAsk
 from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
+from server.mcp.carried_extensions import QUESTION_KEYS
 
 CALLER = AgentRequest(subject="alice", sharer="laptop", call_id="1")
 QUESTION = Question(method="roots/list", params={})
@@ -63,6 +68,20 @@ def test_news_that_nobody_takes_weigh_no_more_than_may_wait() -> None:
     for number, size in ((6, NEWS_BYTES // 2), (7, NEWS_BYTES // 2), (8, NEWS_BYTES)):
         running.tell(step(number), size)
     assert told(running) == [8]
+
+
+def test_a_question_has_the_key_that_its_server_told_where_no_other_has_it() -> None:
+    running = call()
+    for number, key in enumerate(("user_name", "", "user_name", "confirm")):
+        assert running.ask(number, QUESTION, key)
+    assert [each.key for each in running.questions()] == ["user_name", "upstream-2", "upstream-3", "confirm"]
+
+
+@pytest.mark.parametrize("key", ["upstream-1", "x" * 101, 7, None])
+def test_what_cannot_be_the_key_of_a_question_is_none(key: Any) -> None:
+    assert key_of(Raw(json.dumps({"_meta": {QUESTION_KEYS: key}}).encode())) == ""
+    assert key_of(Raw(b"{}")) == ""
+    assert key_of(Raw(json.dumps({"_meta": {QUESTION_KEYS: "a key"}}).encode())) == "a key"
 
 
 async def test_what_was_followed_weighs_nothing_any_more() -> None:
