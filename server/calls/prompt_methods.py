@@ -1,5 +1,5 @@
-"""Prompts, and completions of the arguments of prompts and of the variables of resource templates. What a caller may not know of
-is not found. Spec: server/prompts, server/utilities/completion (2026-07-28)."""
+"""Prompts, and completions of the arguments of prompts and of the variables of resource templates. None is found of which the caller may not
+know. Spec: server/prompts, server/utilities/completion (2026-07-28)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from msgspec import UNSET
 
-from server.agents.base.backend import Completing, PromptGet
+from server.agents.base.backend import ChecksArguments, Completing, PromptGet
 from server.agents.base.catalog import PromptEntry, TemplateEntry
 from server.calls.agent_use import perform
 from server.calls.question_routes import resumable
@@ -49,7 +49,8 @@ async def _get(
     entry = request.endpoint.catalog.prompt(name)
     if entry is None or (standing := _stands(request, entry)) is Standing.HIDDEN:
         raise UnknownPrompt(name)
-    declared = () if entry.prompt.arguments is UNSET else entry.prompt.arguments
+    theirs = isinstance(entry.backend, ChecksArguments) and entry.backend.checks_arguments
+    declared = () if theirs or entry.prompt.arguments is UNSET else entry.prompt.arguments
     missing = [one.name for one in declared if one.required is True and one.name not in arguments]
     if missing:
         raise BadParams(f"the prompt {name} needs the argument {', '.join(missing)}")
@@ -121,7 +122,7 @@ async def complete(request: Request) -> CompletionResult:
 
 
 def _completed_prompt(request: Request, name: str, argument: str) -> PromptEntry:
-    """The prompt whose argument is to be completed. Raises `UnknownPrompt`, `BadParams`."""
+    """Return the prompt whose argument is to be completed. Raises `UnknownPrompt`, `BadParams`."""
     entry = request.endpoint.catalog.prompt(name)
     if entry is None or _stands(request, entry) is Standing.HIDDEN:
         raise UnknownPrompt(name)
@@ -132,7 +133,7 @@ def _completed_prompt(request: Request, name: str, argument: str) -> PromptEntry
 
 
 def _completed_template(request: Request, uri: str, argument: str) -> TemplateEntry:
-    """The template whose variable is to be completed. Raises `BadParams`."""
+    """Return the template whose variable is to be completed. Raises `BadParams`."""
     entry = request.endpoint.catalog.template(uri)
     if entry is None or _stands(request, entry) is Standing.HIDDEN:
         # Nothing is read here, so it is no missing resource, which has a code of its own in the handshake era.
