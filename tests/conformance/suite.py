@@ -43,6 +43,15 @@ TASK_SCENARIOS = (
 )
 
 
+# By way of another server. A tool that is always a task is called there for clients without tasks as well, which wait for it.
+BEHIND = (
+    *(("--suite", "all", "--spec-version", version) for version in ("2025-11-25", "2026-07-28")),
+    *(("--scenario", name) for name in TASK_SCENARIOS if name != "tasks-required-task-error"),
+)
+# In a session it is the first request that says whether there is a task, so none can begin after a question.
+BEHIND_IN_SESSIONS = tuple(run for run in BEHIND if "tasks-mrtr-composition" not in run)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Leg:
     title: str
@@ -80,19 +89,9 @@ LEGS: Mapping[str, Leg] = MappingProxyType(
             runs=tuple(("--requirements", version) for version in ("2025-11-25", "2026-07-28")),
             scenarios=83,
         ),
-        "G": Leg(
-            title="2025-11-25 and 2026-07-28 by way of another server, stateless",
-            runs=tuple(("--suite", "all", "--spec-version", version) for version in ("2025-11-25", "2026-07-28")),
-            scenarios=73,
-            era="stateless",
-        ),
-        # The questions of a handshake have no keys, so those of 2026-07-28 cannot be passed on under theirs.
-        "H": Leg(
-            title="2025-11-25 by way of another server, with a handshake",
-            runs=(("--suite", "all", "--spec-version", "2025-11-25"),),
-            scenarios=33,
-            era="handshake",
-        ),
+        "G": Leg(title="all of these by way of another server, stateless", runs=BEHIND, scenarios=82, era="stateless", abreast=4),
+        "H": Leg(title="all of these by way of another server, with a handshake", runs=BEHIND_IN_SESSIONS, scenarios=81, era="handshake", abreast=4),
+        "I": Leg(title="all of these by way of another server, in the era of each client", runs=BEHIND, scenarios=82, era="auto", abreast=4),
     }
 )  # fmt: skip
 
