@@ -69,6 +69,7 @@ async def _get(
             log_level=request.log_level(),
             came=request.route.came,
             handshake=request.handshake,
+            session_can=None if request.session is None else request.session.can,
             origin=request,
         )
         return await entry.backend.get_prompt(question, outlet), "ok"
@@ -103,6 +104,7 @@ async def complete(request: Request) -> CompletionResult:
         caller=request.principal,
         call_id=request.call_id,
         handshake=request.handshake,
+        session_can=None if request.session is None else request.session.can,
         origin=request,
     )
 

@@ -199,6 +199,7 @@ def asking(
         log_level=request.log_level(),
         came=request.route.came,
         handshake=request.handshake,
+        session_can=None if request.session is None else request.session.can,
         origin=request,
     )
 

@@ -372,6 +372,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             log_level="debug" if hears else request.log_level(),
             unhurried=request.unhurried,
             handshake=request.handshake,
+            session_can=None if request.session is None else request.session.can,
             caller=request.principal,
             came=request.route.came,
             origin=request,

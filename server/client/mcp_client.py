@@ -60,6 +60,7 @@ class TerminalRequest(msgspec.Struct, frozen=True, kw_only=True):
     sharer: str = ""
     apart: str = ""
     handshake: bool = False
+    session_can: None = None
     caller: None = None
     log_level: LogLevel | None = None
 

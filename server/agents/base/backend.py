@@ -98,9 +98,10 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     wants_progress: bool = False
     log_level: LogLevel | None = None  # None: the caller wants no log messages
     unhurried: bool = False  # a task: it may wait for its turn as long as it takes
-    handshake: bool = (
-        False  # its client speaks the handshake era: where that makes a difference, it is spoken on
-    )
+    # Its client speaks the handshake era: where that makes a difference, it is spoken on.
+    handshake: bool = False
+    # What the client can be asked for in all of its session; None: it has none, or that is not known.
+    session_can: frozenset[str] | None = None
     caller: CallerIdentity | None = None  # None: nobody in particular
     came: msgspec.Raw | None = None  # its parameters as they came, `_meta` and all, where they are known
     origin: Origin | None = None
@@ -119,6 +120,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
             can=frozenset(filter(is_extension, self.can)),
             caller=self.caller,
             handshake=self.handshake,
+            session_can=self.session_can,
         )
 
     def quiet(self) -> AgentRequest:

@@ -454,6 +454,7 @@ class Upstream:
             name=self._name,
             log=self._log,
             of=None if call is None else call.can,
+            able=None if call is None else call.session_can,
         ) as link:
             yield link
 

@@ -1,4 +1,4 @@
-"""What is to be done as a task, for whom, and within which limits: plain values, as they are kept."""
+"""The order of a task: the call, whose it is, and its limits, as plain values that are kept."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call. It is kept, sealed, until the call has ended, so that it can be run again after a restart."""
+    """One call, which is kept, sealed, until its end, so that it can be run again after a restart."""
 
     server: str
     tool: str
@@ -84,11 +84,11 @@ LetGo: TypeAlias = Callable[[TaskOrder], Awaitable[None]]
 
 
 async def nothing_to_let_go(order: TaskOrder) -> None:
-    """Where nothing is begun for an order before it is performed."""
+    """Do nothing, as nothing is begun for an order before it is performed."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose a task is, and at which server. `known`: the caller can be told from others, so it may list what it has."""
+    """The owner of a task at a server. `known`: the caller can be told from others, so it may list what it has."""
 
     caller: str
     server: str
@@ -96,7 +96,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_of(principal: Principal, server: str) -> Owner:
-    """As it stands in the rows of tasks: what this says may never change for a caller."""
+    """Return the owner as the rows of tasks have it, which may never change for a caller."""
     if not principal.identified:
         # Wherever they call from: what they know of a task is its id, and nothing else makes it theirs.
         return Owner(caller="anonymous", server=server, known=False)

@@ -176,15 +176,16 @@ def _modern(
 
 
 def initialize_params(
-    can: frozenset[str], version: str = LATEST_LEGACY.version, *, of: frozenset[str] | None = None
+    can: frozenset[str],
+    version: str = LATEST_LEGACY.version,
+    *,
+    of: frozenset[str] | None = None,
+    able: frozenset[str] | None = None,
 ) -> dict[str, Any]:
     """Return the params of `initialize`. They declare what any caller may be able to do: `can`, in the words of `ABILITIES` and of extensions.
-    `of`: the words of the one whose session it is; of the extensions, it has the caller's."""
-    words = (
-        can
-        if of is None
-        else frozenset(filter(is_extension, of)).union(word for word in can if not is_extension(word))
-    )
+    `of`: the words of the one whose session it is; of the extensions, it has the caller's. `able`: the abilities of that one; None: not known."""
+    abilities = frozenset(word for word in can if not is_extension(word) and (able is None or word in able))
+    words = abilities.union(filter(is_extension, can if of is None else of))
     declared = capabilities_of(words, can, tasks=False)
     if version == LATEST_LEGACY.version and not declared.keys().isdisjoint(QUESTION_KINDS):
         declared["extensions"] = {**declared.get("extensions", {}), QUESTION_KEYS: {}}

@@ -73,12 +73,14 @@ class ChannelLink(Link):
         name: str,
         log: Logger,
         of: frozenset[str] | None = None,
+        able: frozenset[str] | None = None,
     ) -> None:
-        """Keep the parts. `of`: what the client of the one caller says of itself whose connection it is; None: it is everybody's."""
+        """Keep the parts. `of`: what the client of the one caller says of itself whose connection it is; None: it is everybody's. `able`: what that client can be asked; None: not known."""
         super().__init__(tells, questions=questions, in_session=in_session, name=name, log=log)
         self.failure: BackendError | None = None
         self._stream = stream
         self._whose = of
+        self._able = able
         self._level: LogLevel | None = None
         self._garbage = 0
         self._listening: SentRequest | None = None
@@ -138,7 +140,9 @@ class ChannelLink(Link):
 
     async def _greet(self) -> Agreement:
         """Begin by handshake, which the protocol does not let anybody cancel."""
-        running = self._start(None, "initialize", initialize_params(self._in_session, of=self._whose))
+        running = self._start(
+            None, "initialize", initialize_params(self._in_session, of=self._whose, able=self._able)
+        )
         try:
             return read_initialized(await self._answer(running, None))
         finally:
@@ -310,8 +314,9 @@ async def open_channel(
     log: Logger,
     in_session: frozenset[str] | None = None,
     of: frozenset[str] | None = None,
+    able: frozenset[str] | None = None,
 ) -> AsyncGenerator[ChannelLink]:
-    """Give a link that is agreed on. `of`: as for `ChannelLink`. Raises `BackendError` where that takes too long, or comes to nothing."""
+    """Give a link that is agreed on. `of`, `able`: as for `ChannelLink`. Raises `BackendError` where that takes too long, or comes to nothing."""
     link = ChannelLink(
         stream,
         tells,
@@ -320,6 +325,7 @@ async def open_channel(
         name=name,
         log=log,
         of=of,
+        able=able,
     )
     try:
         async with bare_nursery() as nursery:

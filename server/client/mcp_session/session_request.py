@@ -31,6 +31,11 @@ class SessionRequest(Protocol):
         ...
 
     @property
+    def session_can(self) -> frozenset[str] | None:
+        """The words of `ABILITIES` that the client has in all of its session; None where it has no session, or that is not known."""
+        ...
+
+    @property
     def caller(self) -> CallerIdentity | None: ...
 
     @property

@@ -186,8 +186,9 @@ class HttpLink(Link):
     async def _greet(self, session: HttpSession) -> Agreement:
         """Begin a session of the handshake era."""
         number = next(self._numbers)
-        of = None if session.call is None else session.call.can
-        message = request_message(number, "initialize", initialize_params(self._in_session, of=of))
+        whose = session.call
+        of, able = (None, None) if whose is None else (whose.can, whose.session_can)
+        message = request_message(number, "initialize", initialize_params(self._in_session, of=of, able=able))
         try:
             result = await shake_hands(self._wire, session, message, self._taker(number, None))
         except ServerRefusal as refusal:

@@ -260,6 +260,47 @@ async def test_a_call_that_waits_in_a_session_is_gone_on_with_there() -> None:
         assert begun == ["handshake"]
 
 
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_a_session_declares_what_its_client_can_be_asked(wire: str) -> None:
+    double = speaks_both(sessions=set() if wire == "http" else None)
+
+    def declared() -> dict[str, Any]:
+        return double.of("initialize")[-1]["params"]["capabilities"]
+
+    async def called(door: Gate, subject: str, can: frozenset[str] | None) -> dict[str, Any]:
+        await era_of(door, subject, handshake=True, session_can=can)
+        return declared()
+
+    over = over_http if wire == "http" else over_tcp
+    async with over(double) as where:
+        settings: dict[str, Any] = {"url": where} if wire == "http" else {"tcp": where, "share": "caller"}
+        async with gate(**settings) as door:
+            assert await called(door, "alice", frozenset({"elicitation.url"})) == {"elicitation": {"url": {}}}
+            assert await called(door, "bob", frozenset({"sampling", "roots"})) == {"sampling": {}}
+            assert await called(door, "carol", frozenset()) == {}
+            assert set(await called(door, "dave", None)) == {"elicitation", "sampling"}
+
+
+async def test_each_session_has_the_log_level_of_its_caller() -> None:
+    double = speaks_both()
+    double.capabilities["logging"] = {}
+
+    def levels() -> list[tuple[str, str]]:
+        heard = zip(double.heard, double.heads, strict=True)
+        return [
+            (message["params"]["level"], head["mcp-session-id"])
+            for message, head in heard
+            if message.get("method") == "logging/setLevel"
+        ]
+
+    async with over_http(double) as url, gate(url=url) as door:
+        for subject, level in (("alice", "debug"), ("bob", "error"), ("alice", "error"), ("ada", None)):
+            await era_of(door, subject, handshake=True, log_level=level)
+        (debug, of_alice), (error, of_bob) = levels()
+        assert (debug, error) == ("debug", "error")
+        assert of_alice != of_bob
+
+
 # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
