@@ -123,10 +123,10 @@ def test_a_user_that_is_none_or_no_other_is_refused(written: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "home"),
-    [((), "/home/bob"), (("HOME",), "/root"), ({"HOME": "/srv/bob"}, "/srv/bob")],
+    [((), "/people/bob"), (("HOME",), "/root"), ({"HOME": "/srv/bob"}, "/srv/bob")],
 )
 def test_another_user_has_a_home_of_its_own_unless_settings_say_otherwise(written: Any, home: str) -> None:
-    user = OtherUser("bob", 1001, 1001, (1001,), "/home/bob")
+    user = OtherUser("bob", 1001, 1001, (1001,), "/people/bob")
     ours = {"HOME": "/root", "USER": "root", "TMPDIR": "/run/ours", "SHELL": "/bin/sh", "PATH": "/bin"}
     assert child_environment(written, ours, frozen=False, user=user) == {
         "HOME": home, "USER": "bob", "LOGNAME": "bob", "PATH": "/bin"
