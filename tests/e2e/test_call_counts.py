@@ -44,13 +44,13 @@ for line in sys.stdin:
 """
 
 # What one request may cost in all, the event loop's share (27 for a request that waits for nothing) with it.
-DEMO = 73
-BEARER = 86
-PYTHON_FILE = 205
-CHAT = 250
-GATEWAY = 228
-GATEWAY_HANDSHAKE = 236
-GATEWAY_COMMAND = 282
+DEMO = 72
+BEARER = 85
+PYTHON_FILE = 202
+CHAT = 245
+GATEWAY = 220
+GATEWAY_HANDSHAKE = 228
+GATEWAY_COMMAND = 276
 REFRESH = 180
 
 

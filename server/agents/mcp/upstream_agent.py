@@ -57,6 +57,7 @@ from server.lib.log.logger import Logger
 from server.lib.money.amounts import shown
 from server.lib.oauth_client import addresses
 from server.lib.rates.fair_turns import NoTurn, Turns
+from server.lib.short_waits import is_cancelled
 from server.mcp.app_pages import is_page
 from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_outlet import NullOutlet, Outlet
@@ -602,7 +603,8 @@ class McpBackend:
     async def _take_link(self, call: AgentRequest) -> Link:
         """Take a connection and one of the places of calls, which is to be given back. Raises `Busy` and `ServerFailure`."""
         # What nobody waits for any more is not begun.
-        await trio.lowlevel.checkpoint_if_cancelled()
+        if is_cancelled():
+            await trio.lowlevel.checkpoint()
         if not self._turns.take_nowait(call.sharer):
             try:
                 await self._turns.take(call.sharer, unhurried=call.unhurried)

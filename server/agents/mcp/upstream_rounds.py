@@ -11,7 +11,7 @@ it, and with the wait of the handshake era kept alive where our own caller is of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
@@ -31,7 +31,7 @@ from server.mcp.call_outlet import Outlet
 MOST: Final = RoundBounds()
 
 
-async def use(
+def use(
     link: Link,
     method: str,
     params: Mapping[str, Any],
@@ -42,20 +42,18 @@ async def use(
     questions: Collection[str],
     headers: Mapping[str, str] = NO_HEADERS,
     tasks: bool = False,
-) -> Raw:
+) -> Awaitable[Raw]:
     """Return the result, which may be that there is a task. Raises `ServerRefusal`, `BackendError`, and whatever `outlet` raises."""
     if call.resumed is not None and isinstance(ticket := _resumed(call, TICKET_KEY), str):
-        return await after_pages(
-            partial(_come_back, ticket, call, outlet, parking), outlet, questions=questions
-        )
+        return after_pages(partial(_come_back, ticket, call, outlet, parking), outlet, questions=questions)
     request = partial(link.request, method, call=call, outlet=outlet, headers=headers, tasks=tasks)
     if link.agreement.modern:
         waiting = None if call.resumed is None else _open_round(call)
-        return await in_rounds(request, params, outlet, questions=questions, most=MOST, waiting=waiting)
+        return in_rounds(request, params, outlet, questions=questions, most=MOST, waiting=waiting)
     wait = partial(request, params)
     if call.can:
         wait = partial(_waiting, link, method, params, call, outlet, parking, headers, tasks)
-    return await after_pages(wait, outlet, questions=questions)
+    return after_pages(wait, outlet, questions=questions)
 
 
 async def _waiting(

@@ -122,8 +122,10 @@ class UpstreamAnswer:
 
     async def read(self, limit: int | None = None) -> bytes:
         head, most = self.head, self._limit
-        if limit is not None or head.encoded or head.length > most:
-            most = self._bound(limit)
+        if limit is not None and limit < most:
+            most = limit
+        if head.encoded or head.length > most:
+            self._bound(limit)  # which raises
         connection = self.connection
         body = await connection.part()
         if not connection.complete:
