@@ -207,6 +207,7 @@ async def carry_out(
 def _missing(request: Request, name: str) -> UnknownTool:
     """Return the error of a tool that is not there. If it waits for its owner to look at it, that is said; not to strangers, and to nobody who may know
     of some tools alone."""
+    request.endpoint.catalog.missed(name)
     principal = request.principal
     told = principal.kind is not PrincipalKind.PAYER and not principal.tools
     return UnknownTool(name, (request.endpoint.catalog.withheld(name) or "") if told else "")

@@ -90,3 +90,25 @@ def test_they_are_checked_here_where_a_call_costs_something_or_another_answers()
     assert terms_of(Catalog([source(Shop())], prices=sold)).unchecked is False
     assert terms_of(Catalog([source(Shop())], stand_ins={"remove": Agent({})})).unchecked is False
     assert terms_of(Catalog([source(Shop())], prices=prices())).unchecked is True
+
+
+class OldLists(Agent):
+    """An agent whose lists may be older than what it has."""
+
+    asked: str = ""
+
+    def missed(self, tool: str) -> None:
+        self.asked = tool
+
+
+@everywhere
+async def test_a_tool_that_no_list_has_is_looked_for_when_it_is_called(where: Cell) -> None:
+    shop = Shop()
+    made = shop.source()
+    known = cast("Agent", made.backend)
+    backend = OldLists(known.work, known.listed)
+    async with client(where, replace(made, backend=backend)) as one:
+        await one.call("remove", {"n": 1})
+        assert not backend.asked
+        await one.ask("tools/call", {"name": "newer", "arguments": {}})
+        assert backend.asked == "newer"

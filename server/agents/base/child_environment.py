@@ -67,7 +67,7 @@ class ChildEnvironment(dict[str, str]):
 
     def with_caller(self, name: str) -> ChildEnvironment:
         """Return the same for the child of one caller, who is named in a variable."""
-        return ChildEnvironment({**self, CALLER: name}, self.kept_out)
+        return ChildEnvironment({**self, CALLER: name}, self.kept_out, self.confinement, self.user)
 
 
 def environment_problems(written: Written) -> list[tuple[str, str]]:

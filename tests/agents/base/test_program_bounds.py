@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from server.agents.base import program_confinement
-from server.agents.base.child_environment import child_environment
+from server.agents.base.child_environment import ChildEnvironment, child_environment
 from server.agents.base.program_confinement import unkept
 from server.agents.base.program_needs import Changeable, needs_of
 from server.lib.other_user import OtherUser, find_user
@@ -131,3 +131,11 @@ def test_another_user_has_a_home_of_its_own_unless_settings_say_otherwise(writte
     assert child_environment(written, ours, frozen=False, user=user) == {
         "HOME": home, "USER": "bob", "LOGNAME": "bob", "PATH": "/bin"
     }  # fmt: skip
+
+
+def test_the_process_of_one_caller_is_bound_as_any_other() -> None:
+    bound, user = object(), OtherUser("bob", 1001, 1001, (1001,), "/people/bob")
+    all_of_them = ChildEnvironment({"PATH": "/bin"}, None, cast("Any", bound), user)
+    one = all_of_them.with_caller("bob")
+    assert one == {"PATH": "/bin", "OSTIARY_CALLER": "bob"}
+    assert (one.kept_out, one.confinement, one.user) == (None, bound, user)
