@@ -28,6 +28,7 @@ LANGUAGES = {
     "3md",
     "caddyfile",
     "console",
+    "html",
     "ini",
     "json",
     "md",

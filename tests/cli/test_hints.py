@@ -154,7 +154,7 @@ async def serving_at(shell: Terminal, data: Path, *, runtime: str = "") -> Async
         (("install", "cursr"), "did you mean 'cursor'?"),
         (
             ("serve", "--prt", "1"),
-            "error: no such option '--prt', did you mean '--http-port', '--port' or '--tcp'?",
+            "error: no such option '--prt', did you mean '--http-port', '--port' or '--prefix'?",
         ),
         (("audit", "--limit", "0"), "error: invalid value for '--limit': 0 is not from 1 to 100000"),
         (
