@@ -7,7 +7,7 @@ auth/grants/identity_assertions.py takes). The owner's own login is in owner_log
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from auth.values.identity_model import Millis
@@ -86,8 +86,11 @@ class OwnCredential(Credential, Watched, Protocol):
 class WithHeaders:
     """A credential, and what the settings send besides."""
 
-    def __init__(self, own: OwnCredential, static: StaticCredential) -> None:
+    def __init__(self, own: OwnCredential, static: StaticCredential, *, ours: Collection[str] = ()) -> None:
+        """Keep the parts. `ours`: headers of the settings that go with what this server asks in its own name, and with nobody's call; in small
+        letters."""
         self._own = own
+        self._ours = frozenset(ours)
         self._static = static
         # What was last shown of its own, and the same with what the settings send: made once, and not for each call.
         self._last: tuple[Mapping[str, str], Mapping[str, str]] | None = None
@@ -100,7 +103,10 @@ class WithHeaders:
         last = self._last
         if last is not None and last[0] is own:
             return last[1]
-        both = {**await self._static.headers(call), **own}
+        static = await self._static.headers(call)
+        if call is not None and self._ours:
+            static = {name: value for name, value in static.items() if name.lower() not in self._ours}
+        both = {**static, **own}
         self._last = (own, both)
         return both
 

@@ -113,7 +113,9 @@ def open_upstream(
     called = STATIC if config.sends_authorization else NOBODY
     if config.url and config.identity == "person-key":
         called = config.identity
-        credential = WithHeaders(_by_key(config, desk, key), static)
+        credential = WithHeaders(
+            _by_key(config, desk, key), static, ours=("authorization", config.key_header.lower())
+        )
     elif config.url and not config.sends_authorization:
         called = config.identity
         if config.identity == "login":

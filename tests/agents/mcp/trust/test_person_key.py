@@ -146,3 +146,29 @@ async def test_a_call_whose_key_the_upstream_refuses_asks_for_another_and_goes_o
         await there.paste("sk-good")
         assert await door.say("hello", subject=there.owner) == "hello"
         assert "sk-" not in str(door.log.__dict__)
+
+
+@pytest.mark.parametrize(
+    ("header", "static", "ours"),
+    [
+        ("X-Api-Key", StaticCredential({}, Secret("of-owner")), {"Authorization": "Bearer of-owner"}),
+        (
+            "Authorization",
+            StaticCredential({"authorization": Secret("Bearer of-owner")}),
+            {"authorization": "Bearer of-owner"},
+        ),
+        ("authorization", StaticCredential({}, Secret("of-owner")), {"Authorization": "Bearer of-owner"}),
+        ("X-Api-Key", StaticCredential({"x-api-key": Secret("of-owner")}), {"x-api-key": "of-owner"}),
+    ],
+)
+async def test_the_owners_own_goes_out_with_nobodys_call(
+    header: str, static: StaticCredential, ours: dict[str, str]
+) -> None:
+    there = Keys(header)
+    await there.paste("sk-alice-1")
+    shown = WithHeaders(there.credential, static, ours=("authorization", header.lower()))
+    assert await shown.headers(None) == ours
+    theirs = await shown.headers(call_of(there.owner))
+    assert "of-owner" not in str(theirs)
+    assert "sk-alice-1" in str(theirs)
+    assert await shown.headers(None) == ours
