@@ -270,7 +270,9 @@ class Linking(Everything):
         assert asked.subject
         return "possible" if uri.startswith("link://") and uri != "link://hidden" else None
 
-    def follow(self, uri: str) -> None:
+    def follow(self, uri: str, asked: AgentRequest | None = None) -> None:
+        assert asked is not None
+        assert asked.subject
         self.followed.append(uri)
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> list[ResourceContents]:
