@@ -62,7 +62,7 @@ class CallerTasks:
     def _may_see(self, task: Snapshot) -> bool:
         """Say whether the caller may see a task: always, where its tool is there no more and nothing bounds it."""
         endpoint = self._request.endpoint
-        tool = endpoint.catalog.get(task.tool)
+        tool = endpoint.tool_called(task.tool)
         return tool is None or endpoint.rights.standing(self._request.principal, tool) is Standing.ALLOWED
 
     async def answer(self, task_id: str, answers: Mapping[str, Any]) -> Snapshot:

@@ -194,12 +194,12 @@ class Request(msgspec.Struct, kw_only=True):
     def later(self) -> LaterNews | None:
         """Return the way to the caller's session for what an agent says there after this request. Where answers are redacted there is none, for
         nothing would look these words through."""
-        session, policy = self.session, self.endpoint.catalog.policy
-        if session is None or (policy is not None and policy.redacts):
+        session, catalog = self.session, self.endpoint.catalog
+        if session is None or catalog.redacts:
             return None
 
         async def tell(event: LogMessage) -> None:
-            if session.heard and is_wanted(event.level, session.log_level):
+            if not catalog.redacts and session.heard and is_wanted(event.level, session.log_level):
                 await session.send(encode_log(event.level, event.data, event.logger))
 
         return LaterNews(tell, session.closed.wait)

@@ -31,7 +31,9 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
     waits = [
         field.name
         for field in msgspec.structs.fields(Config)
-        if getattr(started.config, field.name) != getattr(newer.config, field.name)
+        # That one is written into the agents.
+        if field.name != "programs_run_as"
+        and getattr(started.config, field.name) != getattr(newer.config, field.name)
     ]
     # What servers refer to: where it is another, so are they.
     shared = [

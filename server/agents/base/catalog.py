@@ -282,6 +282,11 @@ class Catalog:
                 return words
         return None
 
+    @property
+    def redacts(self) -> bool:
+        """True if anything is hidden of what any tool says."""
+        return self.policy is not None and self.policy.redacts
+
     def missed(self, name: str) -> None:
         """Tell the agents that a tool was called which none of them has."""
         if name in self._lists.named:

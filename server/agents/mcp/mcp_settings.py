@@ -39,6 +39,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 PagePermission = Literal["camera", "microphone", "geolocation", "clipboardWrite"]
 QuestionKind = Literal["elicitation", "sampling", "roots"]
 Prefix = Literal["always", "on collision", "never"]
+Share = Literal["caller", "all"]
 
 
 class McpConfig(ProgramRights, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,7 +125,7 @@ class McpConfig(ProgramRights, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(max_length=4, description='some of "camera", "microphone", "geolocation", "clipboardWrite"'),
     ] = ()
     # who shares a child or a connection
-    share: Annotated[Literal["caller", "all"], Meta(description='"caller" or "all"')] = "caller"
+    share: Annotated[Share, Meta(description='"caller" or "all"')] = "caller"
     callers_at_once: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 32
     # what of it is offered, and how it is called
     trust: Annotated[

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from server.mcp.messages import EmbeddedResource, Resource, ResourceContents, ResourceTemplate, Tool
-from server.mcp.result_encoding import ToolResult
+from server.mcp.messages import Content, EmbeddedResource, Resource, ResourceContents, ResourceTemplate, Tool
+from server.mcp.result_encoding import PromptResult, ToolResult
 
 T = TypeVar("T", Tool, Resource, ResourceTemplate, ResourceContents)
 
@@ -46,13 +46,19 @@ class PageBounds:
 
     def result(self, result: ToolResult) -> ToolResult:
         """Return an answer with the pages that are part of it within the bounds."""
-        content = [
-            msgspec.structs.replace(each, resource=self.of(each.resource))
-            if isinstance(each, EmbeddedResource)
-            else each
-            for each in result.content
+        return msgspec.structs.replace(result, content=[self._block(each) for each in result.content])
+
+    def prompt(self, result: PromptResult) -> PromptResult:
+        """Return a prompt with the pages that are part of it within the bounds."""
+        messages = [
+            msgspec.structs.replace(each, content=self._block(each.content)) for each in result.messages
         ]
-        return msgspec.structs.replace(result, content=content)
+        return msgspec.structs.replace(result, messages=messages)
+
+    def _block(self, block: Content) -> Content:
+        if isinstance(block, EmbeddedResource):
+            return msgspec.structs.replace(block, resource=self.of(block.resource))
+        return block
 
     def meta(self, meta: Mapping[str, Any], cut: list[str]) -> Mapping[str, Any]:
         """Return `_meta` within the bounds, and add to `cut` whatever is not in it any more."""

@@ -202,7 +202,7 @@ class McpBackend:
         return self._guard.withheld(lambda theirs: is_called(tool, theirs, self._config))
 
     def missed(self, tool: str) -> None:
-        if not self._config.id or tool.startswith(self._config.id + self._config.separator):
+        if self._config.prefix != "always" or tool.startswith(self._config.front):
             self._upstream.missed()
 
     @property
@@ -456,7 +456,7 @@ class McpBackend:
             raw = await self._use(link, "prompts/get", params, get, outlet, headers)
             result = self._addresses.prompt_result(upstream_results.prompt_result(raw))
             self._given.note(get, named_in([each.content for each in result.messages]))
-            return result
+            return self._bounds.prompt(result)
 
     async def complete(self, asked: Completing) -> CompletionResult:
         if asked.ref == "prompt":

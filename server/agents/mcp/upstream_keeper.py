@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from server.agents.mcp.remote_suspended import RemoteSuspended
 
 FIRST_DELAY_SECONDS: Final = 0.5
+# After so many connections in vain it is taken that the server does not speak the handshake era first.
+UNGREETED: Final = 2
 LONGEST_DELAY_SECONDS: Final = 30.0
 HEALTHY_SECONDS: Final = 60.0
 # Somebody who calls makes it try at once, but not more often than this.
@@ -111,7 +113,9 @@ class Upstream:
         self._relist = trio.Event()
         self._read_at = float("-inf")
         self._era: str = config.era
-        self._greets = True  # connections of callers of the handshake era begin with it
+        self._ungreeted = (
+            0  # connections of callers of the handshake era that began with it in vain, one after the other
+        )
         self._passed = frozenset[str](config.questions) | frozenset(config.extensions)
         self.extensions: Mapping[str, Mapping[str, Any]] = {}  # those that it has, as it was last there
         # The connections of one caller each; None where one serves all: callers have sessions of their own in it, or share what it keeps.
@@ -395,9 +399,13 @@ class Upstream:
             async with self._open_http(tells, nursery) as link:
                 yield link
             return
+        if call is None:
+            self._ungreeted = 0
         stream = self._start(call) if self._config.command else await dial(self._config.tcp, self._most)
         # Most programs take the era of whoever speaks first for that of all that comes by the same pipe: so here it is its caller's.
-        greets = call is not None and call.handshake and self._config.era == "auto" and self._greets
+        greets = (
+            call is not None and call.handshake and self._config.era == "auto" and self._ungreeted < UNGREETED
+        )
         agreed = False
         try:
             async with self._channel(stream, tells, HANDSHAKE_FIRST if greets else self._era, call) as link:
@@ -406,7 +414,7 @@ class Upstream:
         finally:
             # Some servers end when the first that they hear is of the other era.
             if greets:
-                self._greets = agreed
+                self._ungreeted = 0 if agreed else self._ungreeted + 1
             elif self._config.era == "auto":
                 self._era = "auto" if agreed or self._era == "handshake" else "handshake"
 

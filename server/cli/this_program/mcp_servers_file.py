@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from server.cli import terminal
 
 if TYPE_CHECKING:
-    from server.agents.mcp.mcp_settings import McpConfig, Prefix
+    from server.agents.mcp.mcp_settings import McpConfig, Prefix, Share
 
 # The table of servers: `servers` is VS Code's word.
 TABLES: Final = ("mcpServers", "servers")
@@ -49,6 +49,7 @@ def named_servers(
     table: Mapping[str, Any],
     environ: Mapping[str, str],
     prefix: Prefix = "always",
+    share: Share = "caller",
 ) -> NamedServers:
     """Return what the table names; a server that stands alone keeps the names of its tools. Raises `CliError`."""
     served = {name: entry for name, entry in table.items() if not _switched_off(entry)}
@@ -57,7 +58,12 @@ def named_servers(
     identifiers = [""] if len(served) == 1 else _identifiers(served)
     agents = tuple(
         _agent(
-            f"{path}: {terminal.clean(name)}", entry, identifier, environ, prefix if identifier else "always"
+            f"{path}: {terminal.clean(name)}",
+            entry,
+            identifier,
+            environ,
+            prefix if identifier else "always",
+            share,
         )
         for (name, entry), identifier in zip(served.items(), identifiers, strict=True)
     )
@@ -89,6 +95,7 @@ def _agent(
     identifier: str,
     environ: Mapping[str, str],
     prefix: Prefix,
+    share: Share,
 ) -> McpConfig:
     from server.agents.mcp.mcp_settings import McpConfig, problems
 
@@ -102,6 +109,7 @@ def _agent(
         headers={} if command else reader.table("headers"),
         id=identifier,
         prefix=prefix,
+        share=share if command else "caller",
         # Whoever names the file means what is in it: it is believed what it says first.
         trust="first-use",
     )

@@ -89,7 +89,8 @@ def install(
 
     manager = _manager(system, name)
     if (run_as or programs_run_as) is not None and not manager.system:
-        raise terminal.Misuse("--run-as is for --system: a user's own services run as that user")
+        flag = "--programs-run-as" if run_as is None else "--run-as"
+        raise terminal.Misuse(f"{flag} is for --system: a user's own services run as that user")
     settings = _settings_file(manager, name, config)
     unit = _unit(manager, name, (run_as or name, programs_run_as), settings, options)
     if only_print:

@@ -13,7 +13,7 @@ from server.cli import terminal
 from server.cli.this_program.mcp_servers_file import named_servers, table_of
 
 if TYPE_CHECKING:
-    from server.agents.mcp.mcp_settings import Prefix
+    from server.agents.mcp.mcp_settings import Prefix, Share
     from server.cli.this_program.python_servers import WrittenServer
     from server.settings.setting_shapes import ServerConfig
 
@@ -26,7 +26,6 @@ JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
 
 
 Era: TypeAlias = Literal["auto", "stateless", "handshake"]
-Share: TypeAlias = Literal["caller", "all"]
 
 
 class Target(NamedTuple):
@@ -53,7 +52,8 @@ def what_to_serve(
         raise terminal.Misuse(
             "--era goes with a command or --upstream", hint="ostiary serve --era handshake -- COMMAND …"
         )
-    if share is not None and not command and written is None:
+    table = _table_in(target)
+    if share is not None and not command and written is None and table is None:
         raise terminal.Misuse("--share goes with a command", hint="ostiary serve --share all -- COMMAND …")
     said = [
         name
@@ -74,6 +74,8 @@ def what_to_serve(
             line=f"{target}: a server of its own, started as {terminal.clean(join(started))}"
         )
     if target is not None:
+        if table is not None:
+            return _of_program(Path(target), table, prefix or "always", share or "caller")
         return _target_of(target, prefix)
     if prefix is not None:
         raise terminal.Misuse(PREFIX_FOR, hint=PREFIX_HINT)
@@ -104,9 +106,6 @@ def _behind(
 
 def _target_of(written: str, prefix: Prefix | None) -> Target:
     path = Path(written)
-    table = table_of(path) if path.suffix.lower() == ".json" else None
-    if table is not None:
-        return _of_program(path, table, prefix or "always")
     if prefix is not None:
         raise terminal.Misuse(PREFIX_FOR, hint=PREFIX_HINT)
     if path.suffix.lower() == ".py":
@@ -118,10 +117,14 @@ def _target_of(written: str, prefix: Prefix | None) -> Target:
     raise terminal.Misuse(f"{written} is nothing that can be served by itself", hint=_what_was_meant(path))
 
 
-def _of_program(path: Path, table: Mapping[str, Any], prefix: Prefix) -> Target:
+def _table_in(target: str | None) -> Mapping[str, Any] | None:
+    return table_of(Path(target)) if target is not None and target.lower().endswith(".json") else None
+
+
+def _of_program(path: Path, table: Mapping[str, Any], prefix: Prefix, share: Share) -> Target:
     from server.settings.setting_shapes import ServerConfig
 
-    named = named_servers(path, table, os.environ, prefix)
+    named = named_servers(path, table, os.environ, prefix, share)
     line = f"{path}: serving {', '.join(agent.id or agent.place for agent in named.agents)}"
     if named.left_out:
         line += f"; switched off there: {', '.join(map(terminal.clean, named.left_out))}"

@@ -25,7 +25,7 @@ from .offers import (
     Tool,
     ToolOptions,
 )
-from .page import MIME_TYPE
+from .page import MIME_TYPE, PlacedPage
 from .plain import to_text
 from .prices import PRICE, Price
 
@@ -40,6 +40,7 @@ class Registry:
     def __init__(self) -> None:
         self.tools: dict[str, Tool] = {}
         self.resources: dict[str, Resource] = {}  # templates too, by their address
+        self.pages: dict[str, PlacedPage] = {}  # by their address
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str], Completion] = {}
         self.prices: dict[str, Price] = {}  # by the names of their functions
@@ -58,10 +59,26 @@ class Registry:
         taken = f"there is a tool {tool.name!r} already; give it a name="
         self._add(self.tools, tool.name, tool, taken)
         page = tool.page
-        if page is not None and page.uri not in self.resources:
-            title = os.path.basename(page.file)
+        if page is None:
+            return
+        title = os.path.basename(page.file)
+        placed = self.pages.setdefault(page.uri, page)
+        if placed is page:
             meta = {"ui": page.page.ui} if page.page.ui else None
-            self.add_resource(Resource(page.uri, page.read, name=title, mime_type=MIME_TYPE, meta=meta))
+            self.add_resource(
+                Resource(
+                    page.uri,
+                    page.read,
+                    name=title,
+                    description="A page that hosts draw beside the answers of tools.",
+                    mime_type=MIME_TYPE,
+                    meta=meta,
+                )
+            )
+        elif (placed.file, placed.page.ui) != (page.file, page.page.ui):
+            raise Misuse(
+                f"{tool.function.where}: there is a page {title} already, of another file or with other bounds; give this one another name"
+            )
 
     def add_resource(self, resource: Resource) -> None:
         self._add(self.resources, resource.uri, resource, f"{resource.uri} is a resource already")
