@@ -168,6 +168,13 @@ class Request(msgspec.Struct, kw_only=True):
         return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
 
     @property
+    def without_tasks(self) -> bool:
+        """True if it is a message of a client of the stateless era that takes no tasks. Whatever came in another way waits for them: calls inside
+        of calls, over plain HTTP, and of the try-out page."""
+        by_message = self.revision.modern and self.route.params.meta.protocol_version is not UNSET
+        return by_message and not self.declares_tasks
+
+    @property
     def pays_by_extension(self) -> bool:
         """The word of this request that its client knows what to do with a result that asks for payment, and the server has such."""
         if not self.endpoint.x402_extension or not self.revision.modern:

@@ -135,7 +135,11 @@ def manner(
             if support == "forbidden":
                 return Sync()
             if not declared:
-                return TaskRefusal(_needs_tasks(tool)) if support == "required" else Sync()
+                return (
+                    TaskRefusal(MissingCapability(REQUIRED_CAPABILITY, needs_tasks(tool)))
+                    if support == "required"
+                    else Sync()
+                )
             return ByHand() if by_hand else AtOnce(or_waits=support == "optional")
         case Face.CORE:
             if asked:
@@ -149,11 +153,11 @@ def manner(
             return Sync()
 
 
-def _needs_tasks(tool: str) -> MissingCapability:
-    return MissingCapability(
-        REQUIRED_CAPABILITY,
+def needs_tasks(tool: str) -> str:
+    """Return what a client without tasks is told of a tool that is always one."""
+    return (
         f"This call was not made: {tool} runs as a task, and this client does not take tasks (it does not declare"
-        f" {EXTENSION_NAME}). Calling again does not help: use a client that does, such as `ostiary call`.",
+        f" {EXTENSION_NAME}). Calling again does not help: use a client that does, such as `ostiary call`."
     )
 
 

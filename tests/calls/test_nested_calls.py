@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from server.agents.base.backend import NoSuchResource, ToolCall, UseKind
 from server.agents.base.catalog import Catalog, ToolPrices
@@ -19,9 +20,9 @@ from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
 from server.mcp.inbound_messages import Route
 from server.mcp.messages import ResourceContents, TextContent
-from server.mcp.method_params import CallToolParams
+from server.mcp.method_params import CallToolParams, RequestMeta
 from server.mcp.result_encoding import ToolResult
-from server.mcp.versions import LATEST
+from server.mcp.versions import LATEST, TASKS_EXTENSION
 from server.payments.seller.till import Till
 from tests.interaction.agents import USER, agent, house, says
 from tests.interaction.everything import everything
@@ -130,3 +131,21 @@ async def test_a_call_inside_of_a_call_is_told_from_others_like_the_call_around_
         await use(outer, "tool", "whose", {})
         assert heard[-1] == outer.apart
     assert len(set(heard)) == 2
+
+
+async def test_a_call_inside_of_a_call_waits_for_a_task_whatever_the_client_around_it_takes() -> None:
+    heard: list[bool] = []
+
+    async def waits(call: ToolCall, outlet: Outlet) -> ToolResult:
+        assert call.origin is not None
+        heard.append(call.origin.without_tasks)
+        return says("-")
+
+    outer = _outer(house(agent(waits=waits)).endpoint)
+    assert not outer.without_tasks  # no client sent it as a message
+    for extensions in ({}, {TASKS_EXTENSION: {}}):
+        meta = RequestMeta(protocol_version=LATEST.version, client_capabilities={"extensions": extensions})
+        outer.route = replace_struct(outer.route, params=CallToolParams(name="x", meta=meta))
+        assert outer.without_tasks == (extensions == {})
+        await use(outer, "tool", "waits", {})
+    assert heard == [False, False]

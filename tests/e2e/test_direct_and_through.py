@@ -66,7 +66,7 @@ MEANT: Sequence[Meant] = (
     Meant(step="prompts", path="*", server="filesystem", why="To a client of the handshake era each list is answered; in the other the words are ours."),
     Meant(step="prompts", path="*", server="memory", why="To a client of the handshake era each list is answered; in the other the words are ours."),
     Meant(step="tools*", path="result.tools.name?with?slash", why="It is offered under a name that hosts take, and its own is the title."),
-    Meant(step="tools", path="result.tools.simulate-research-query.execution*", why="A tool that is always a task can be called as none here: we wait for it."),
+    Meant(step="tools", path="result.tools.simulate-research-query.execution*", why="A tool that is always a task is called as none by clients of old revisions here, which wait for it."),
     # Who asks, and what.
     Meant(step="*", path="asked.*.params.message", why="Whoever is asked is told who asks."),
     Meant(step="*", path="asked.*.params.systemPrompt", why="Whoever is asked is told who asks."),

@@ -71,6 +71,11 @@ class Origin(Protocol):
         """Name its caller and its client's session, to tell them from all others: the same for what is done later, or inside of it."""
         ...
 
+    @property
+    def without_tasks(self) -> bool:
+        """True if its client, of the stateless era, takes no tasks: what is always a task is not for it."""
+        ...
+
     def asked_by(self) -> AskedBy: ...
 
     def header(self, name: bytes) -> str | None:

@@ -59,7 +59,7 @@ from server.lib.oauth_client import addresses
 from server.lib.rates.fair_turns import NoTurn, Turns
 from server.lib.short_waits import is_cancelled
 from server.mcp.app_pages import is_page
-from server.mcp.call_failures import BackendError, Busy
+from server.mcp.call_failures import BackendError, Busy, CannotAsk
 from server.mcp.call_outlet import NullOutlet, Outlet
 from server.mcp.call_questions import Question
 from server.mcp.messages import (
@@ -74,6 +74,7 @@ from server.mcp.messages import (
 )
 from server.mcp.request_headers import parameter_headers
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+from server.mcp.task_faces import REQUIRED_CAPABILITY, needs_tasks
 from server.payments.buyer.outlays import GivenReceipt
 
 if TYPE_CHECKING:
@@ -501,6 +502,10 @@ class McpBackend:
         as_task = support is not None and (
             call.unhurried or support == "required" or call.tool in self._tasks_only
         )
+        if as_task and _without_tasks(call):
+            if support == "required":  # it would be refused there as well
+                raise CannotAsk(needs_tasks(call.tool), REQUIRED_CAPABILITY)
+            as_task = False  # whether it is always one still is for the server to say
         headers = paid
         if link.agreement.modern:
             headers = {**name_header(theirs), **paid} if paid else name_header(theirs)
@@ -524,6 +529,8 @@ class McpBackend:
         except ServerRefusal as refusal:
             if as_task or support is None or not wants_tasks(refusal):
                 raise
+            if _without_tasks(call):
+                raise CannotAsk(needs_tasks(call.tool), REQUIRED_CAPABILITY) from refusal
         # In the stateless era only a refusal says that a tool is always a task. Nothing was done yet.
         self._tasks_only.add(call.tool)
         return await self._begin(link, call, theirs, lists, support, outlet, meta, paid)
@@ -655,6 +662,10 @@ class McpBackend:
         with suppress(BackendError, ServerRefusal):  # as in `follow`
             link = await (self._upstream.link() if callers is None or asked is None else callers.of(asked))
             await link.follow_resource(uri)
+
+
+def _without_tasks(call: ToolCall) -> bool:
+    return call.origin is not None and call.origin.without_tasks
 
 
 def _mark_up(written: str) -> MarkUp | None:

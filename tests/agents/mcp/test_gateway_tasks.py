@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from upstreams import (
 
 from server.agents.mcp import upstream_agent
 from server.client.mcp_session import followed_tasks
-from server.mcp.call_failures import BackendError, Paused
+from server.mcp.call_failures import BackendError, CannotAsk, Paused
 from server.mcp.call_outlet import Progress
 
 FORM = {
@@ -42,6 +43,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def state(status: str, **more: Any) -> dict[str, Any]:
     return {"taskId": "t-1", "status": status, "pollIntervalMs": 1, "pollInterval": 1, **more}
+
+
+def origin(*, without_tasks: bool) -> Any:
+    return SimpleNamespace(apart="ada", traceparent=None, without_tasks=without_tasks)
 
 
 def takes_tasks(params: Any) -> bool:
@@ -85,6 +90,19 @@ async def test_a_task_is_followed_until_it_is_done() -> None:
         assert words(await door.call("dig", caller, wants_progress=True)) == "gold"
         assert caller.events == [Progress(progress=1, message="half")]
         assert caller.kept == [{"task": "t-1"}]
+
+
+async def test_a_tool_that_is_always_a_task_is_refused_to_a_client_that_takes_none() -> None:
+    double = stateless(state("completed", result=text("gold", resultType="complete")))
+    async with over_http(double) as url, gate(url=url) as door:
+        for _ in range(2):
+            with pytest.raises(CannotAsk, match="dig runs as a task") as refused:
+                await door.call("dig", origin=origin(without_tasks=True))
+            assert refused.value.required == {"extensions": {EXTENSION: {}}}
+            # As a call inside of another.
+            assert words(await door.call("dig", origin=origin(without_tasks=False))) == "gold"
+        double.handlers["dig"] = stateless(optional=True).handlers["dig"]
+        assert words(await door.call("dig", origin=origin(without_tasks=True))) == "copper"
 
 
 async def test_its_tools_can_be_tasks_here() -> None:
@@ -237,6 +255,14 @@ async def test_in_the_handshake_era_a_call_is_a_task_where_it_must_or_may_be(
         result = await door.call("dig", unhurried=unhurried)
         assert words(result) == found
         assert result.meta is None
+
+
+async def test_a_session_is_not_asked_for_a_task_for_a_client_that_takes_none() -> None:
+    double = handshake("required")
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        with pytest.raises(CannotAsk, match="dig runs as a task"):
+            await door.call("dig", origin=origin(without_tasks=True))
+        assert double.of("tools/call") == []
 
 
 async def test_what_a_task_of_the_handshake_era_asks_reaches_its_caller() -> None:

@@ -63,6 +63,7 @@ class House:
     most: int = 0
     cancelled: int = 0
     traceparent: str | None = None
+    without_tasks: bool = False
 
     @property
     def apart(self) -> str:
