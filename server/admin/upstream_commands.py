@@ -193,6 +193,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "left_out": list(upstream.backend.left_out()[:NAMED])
             if isinstance(upstream.backend, Foreign)
             else [],
+            "pages_ask": list(upstream.pages_ask[:NAMED]),
             "trouble": None if trouble is None else {"words": trouble.words, "since": trouble.since},
             "login": await self._login(upstream),
         }

@@ -224,18 +224,34 @@ def _check_streams(config: Config, servers: Sequence[ServerConfig], wrong: Wrong
 
 
 def _check_prefixes(config: Config, servers: Sequence[ServerConfig], wrong: Wrong) -> None:
-    """Refuse names that are settled by who comes first with several processes: each would settle them by itself."""
-    count = _workers(config)
-    if not config.store or count == 1:
-        return
+    """Refuse names that are settled by who comes first where each of several processes would settle them by itself, and where settings go by
+    names: the one that is meant may have another when it comes late."""
+    count = _workers(config) if config.store else 1
     for place, server in enumerate(servers, 1):
         for position, agent in enumerate(server.agents, 1):
-            if getattr(agent, "gives_way", False):
+            if not getattr(agent, "gives_way", False):
+                continue
+            key = f"server[{place}].agent[{position}].prefix"
+            if count != 1:
                 wrong(
-                    f"server[{place}].agent[{position}].prefix",
+                    key,
                     f'is "on collision", and {count} processes serve: a tool might be called otherwise in each',
                     '"always", or workers = 1',
                 )
+            if named := _going_by_names(server):
+                wrong(
+                    key,
+                    f'is "on collision", and {named} goes by names of tools: another might have one of them at the next start',
+                    '"always"',
+                )
+
+
+def _going_by_names(server: ServerConfig) -> str:
+    """Return the setting of a server that names tools, and stands in front of them or opens them; empty: none does."""
+    for name in ("tools", "expose", "anonymous_tools"):
+        if getattr(server, name):
+            return name
+    return "policy" if any(set(rule.tools) - {"*"} for rule in server.policy) else ""
 
 
 def _for_its_domain(loaded: LoadedSettings) -> Config:

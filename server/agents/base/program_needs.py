@@ -20,7 +20,7 @@ _ETC: Final = (
     "localtime", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem",
     "protocols", "resolv.conf", "services", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "timezone",
 )  # fmt: skip
-_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 # Variables that name files, or folders with a colon between.
 _NAMING: Final = (
     "LD_LIBRARY_PATH", "NODE_EXTRA_CA_CERTS", "NODE_PATH", "PYTHONPATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from server.mcp.messages import Content, EmbeddedResource, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.result_encoding import PromptResult, ToolResult
 
-T = TypeVar("T", Tool, Resource, ResourceTemplate, ResourceContents)
+T = TypeVar("T", Tool, Resource, ResourceTemplate, ResourceContents, Content)
 
 # Nothing else may stand in a policy: a blank or a semicolon would begin another rule of it.
 _ORIGIN: Final = re.compile(
@@ -46,7 +46,9 @@ class PageBounds:
 
     def result(self, result: ToolResult) -> ToolResult:
         """Return an answer with the pages that are part of it within the bounds."""
-        return msgspec.structs.replace(result, content=[self._block(each) for each in result.content])
+        content = [self._block(each) for each in result.content]
+        meta = None if result.meta is None else self.meta(result.meta, [])
+        return msgspec.structs.replace(result, content=content, meta=meta)
 
     def prompt(self, result: PromptResult) -> PromptResult:
         """Return a prompt with the pages that are part of it within the bounds."""
@@ -57,8 +59,8 @@ class PageBounds:
 
     def _block(self, block: Content) -> Content:
         if isinstance(block, EmbeddedResource):
-            return msgspec.structs.replace(block, resource=self.of(block.resource))
-        return block
+            block = msgspec.structs.replace(block, resource=self.of(block.resource))
+        return self.of(block)
 
     def meta(self, meta: Mapping[str, Any], cut: list[str]) -> Mapping[str, Any]:
         """Return `_meta` within the bounds, and add to `cut` whatever is not in it any more."""

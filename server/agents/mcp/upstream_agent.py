@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from server.agents.base.backend import (
     AgentRequest,
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from server.agents.mcp.remote_suspended import RemoteSuspended
 
 FOLLOWED_WAITING: Final = 64
+FOLLOWED_AT_ONCE: Final = 8  # of those that it is asked to tell of
 GIVEN_UP_WAITING: Final = 256
 CANCEL_SECONDS: Final = 15.0
 LET_GO_SECONDS: Final = 2.0
@@ -215,6 +216,11 @@ class McpBackend:
         """The revisions of MCP that are spoken with it, joined by a comma; empty while there is no connection."""
         link = self._upstream.link_nowait()
         return "" if link is None else link.revisions
+
+    @property
+    def pages_ask(self) -> Sequence[str]:
+        """The wishes of its pages that are not met as long as their owner has said nothing of them."""
+        return self._upstream.pages_ask
 
     def left_out(self) -> Sequence[str]:
         return self._upstream.left_out
@@ -355,11 +361,13 @@ class McpBackend:
                     )
                 )
             result = self._addresses.tool_result(upstream_results.tool_result(raw))
+            linked, said = False, result.meta is not None
             for block in result.content:
-                if isinstance(block, ResourceLink | EmbeddedResource):
-                    self._given.note(call, named_in(result.content))
-                    return self._bounds.result(result)
-            return result
+                linked = linked or isinstance(block, ResourceLink | EmbeddedResource)
+                said = said or block.meta is not UNSET
+            if linked:
+                self._given.note(call, named_in(result.content))
+            return self._bounds.result(result) if linked or said else result
         except ServerFailure as failure:
             raise self._told(failure) from failure
         except ServerRefusal as refusal:
@@ -653,13 +661,18 @@ class McpBackend:
             await cancel_task(task_id, call, partial(self._task_link, call))
 
     async def _follow_resources(self) -> None:
-        async with trio.open_nursery() as nursery:
+        async def work() -> None:
             async for uri, asked in self._followed:
-                nursery.start_soon(self._follow_resource, uri, asked)
+                await self._follow_resource(uri, asked)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(FOLLOWED_AT_ONCE):
+                nursery.start_soon(work)
 
     async def _follow_resource(self, uri: str, asked: AgentRequest | None) -> None:
         callers = self._upstream.callers if asked is not None else None
-        with suppress(BackendError, ServerRefusal):  # as in `follow`
+        # As in `follow`; and a server that does not answer is waited for no longer.
+        with trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, ServerRefusal):
             link = await (self._upstream.link() if callers is None or asked is None else callers.of(asked))
             await link.follow_resource(uri)
 

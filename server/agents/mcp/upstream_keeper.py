@@ -339,15 +339,16 @@ class Upstream:
 
     async def _with_pages(self, link: Link, offered: UpstreamLists) -> UpstreamLists:
         """Return the lists with the pages of what is offered, and what of these their owner has not decided about."""
+        self.pages_ask = ()
         offered = chosen(offered, self._config)
         if not link.agreement.has("resources") or not has_pages(offered):
             return offered
         offered = with_named_pages(offered)
         if self._guard.pins_pages:
             offered = await read_pages(link, offered, seconds=self._config.start_seconds)
-        if self._config.page_hosts is not None:
-            return offered
-        return msgspec.structs.replace(offered, left_out=[*offered.left_out, *undecided(offered)])
+        if self._config.page_hosts is None:
+            self.pages_ask = undecided(offered)
+        return offered
 
     def _judge_again(self) -> None:
         if self._offered is not None:

@@ -68,7 +68,7 @@ def bounds_of(
         own.append(os.getcwd())
     if user is None:
         known = getattr(program, "id", "")
-        home = _own_home(f"{name.partition('[')[0]}-{known}" if known else name, data_dir, forbidden)
+        home = _own_home(f"{name.partition('[')[0]}/{known}" if known else name, data_dir, forbidden)
     else:
         home = Path(user.home) if user.home else None
     return Confinement(
@@ -84,7 +84,9 @@ def bounds_of(
 def _own_home(name: str, data_dir: Path, forbidden: ForbiddenPaths | None) -> Path:
     """Return the home of the program of that name: it keeps it from start to start, where the server's user has a place for it."""
     tag = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:12]
-    home = paths.state_home() / _HOMES / tag / _PLAIN.sub("-", name).strip("-")
+    # Names that look the same when they are written as one of a folder have folders of their own.
+    exact = hashlib.sha256(name.encode()).hexdigest()[:8]
+    home = paths.state_home() / _HOMES / tag / f"{_PLAIN.sub('-', name).strip('-')}-{exact}"
     if forbidden is not None and forbidden.holds(os.path.realpath(home)):
         return Path(_temporary().name) / home.name
     return home

@@ -56,6 +56,8 @@ def _show(upstream: Mapping[str, Any]) -> None:
         terminal.out(f"      and {more} more")
     for each in upstream.get("left_out", ()):
         terminal.out(f"      {paint('left out', 'yellow', sys.stdout)}  {clean(each)}")
+    for each in upstream.get("pages_ask", ()):
+        terminal.out(f"      {clean(each)}")
 
 
 def _offered(upstream: Mapping[str, Any]) -> str:

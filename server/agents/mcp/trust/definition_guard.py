@@ -179,7 +179,7 @@ class PinGuard:
 
     def forgotten(self, keys: Sequence[DefinitionKey] | None) -> None:
         """Count these no more, which are written no more; None: all of them."""
-        self._met = True
+        self._met = self._met_whole = True
         for key in list(self._pins) if keys is None else keys:
             self._pins.pop(key, None)
         self._judge_again()

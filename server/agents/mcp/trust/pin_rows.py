@@ -192,6 +192,7 @@ def forget(
                 key.name,
             )
     if gone:
+        _mark(db, upstream, now)
         db.changed(CHANGE, str(upstream))
         _record(db, "upstream.forgotten", upstream, known, by=by, now=now)
     return gone

@@ -62,6 +62,11 @@ class KnownUpstream(msgspec.Struct, kw_only=True):
         """The revision of MCP that is spoken with it; empty while there is no connection."""
         return str(getattr(self.backend, "revision", ""))
 
+    @property
+    def pages_ask(self) -> Sequence[str]:
+        """The wishes of its pages that are not met as long as their owner has said nothing of them."""
+        return getattr(self.backend, "pages_ask", ())
+
     def trouble(self) -> Trouble | None:
         return self.backend.trouble() if isinstance(self.backend, Watched) else self.guard.trouble()
 
