@@ -140,11 +140,14 @@ class ChannelLink(Link):
 
     async def _greet(self) -> Agreement:
         """Begin by handshake, which the protocol does not let anybody cancel."""
-        running = self._start(
-            None, "initialize", initialize_params(self._in_session, of=self._whose, able=self._able)
-        )
+        running = self._start(None)
+        params = initialize_params(self._in_session, of=self._whose, able=self._able)
         try:
-            return read_initialized(await self._answer(running, None))
+            if self.ended.is_set():
+                raise self._gone(ServerAway)
+            # Without `_meta` of the stateless era, in which this is no method: the Go SDK refuses it then.
+            await self._stream.send(request_message(running.number, "initialize", params))
+            return read_initialized(await follow(running, _NOBODY, self._reply))
         finally:
             self._forget(running)
 
