@@ -123,7 +123,11 @@ def absences(
         fields = {field.name: getattr(agent, field.name) for field in msgspec.structs.fields(agent)}
         for name in _OF_SECRETS.intersection(fields):
             found += _unreadable(f"{where}.{name}", fields[name])
-        found += _files(where, agent, fields, kept_paths)
+        # One that is kept to less than its server is no more trusted to choose the interpreter that looks at it.
+        bounded = bool(loaded.config.programs_run_as or getattr(agent, "run_as", "")) or getattr(
+            agent, "confined", False
+        )
+        found += _files(where, agent, fields, None if bounded else kept_paths)
     for place, server in enumerate(servers, 1):
         for at, each in enumerate(server.tokens, 1):
             found += _unreadable(f"server[{place}].tokens[{at}].token", each.token)
@@ -162,7 +166,7 @@ def _unreadable(key: str, value: object) -> Iterator[SettingsProblem]:
 
 
 def _files(
-    where: str, agent: msgspec.Struct, fields: Mapping[str, Any], kept_paths: KeptPaths
+    where: str, agent: msgspec.Struct, fields: Mapping[str, Any], kept_paths: KeptPaths | None
 ) -> Iterable[SettingsProblem]:
     named = fields.get("file")
     if isinstance(named, str) and named:
@@ -176,7 +180,11 @@ def _files(
         yield SettingsProblem(f"{where}.cwd", f"there is no folder {Path(folder).expanduser().absolute()}")
 
 
-def _syntax(key: str, file: Path, interpreter: str, kept_paths: KeptPaths) -> Iterable[SettingsProblem]:
+def _syntax(
+    key: str, file: Path, interpreter: str, kept_paths: KeptPaths | None
+) -> Iterable[SettingsProblem]:
+    """Say what is wrong with a Python file. `kept_paths`: of which its interpreter is kept out, that is asked in a doubt; None: it is not, and
+    whoever loads the file says it."""
     try:
         with file.open("rb") as handle:
             source = handle.read(_SOURCE_BYTES)
@@ -186,7 +194,7 @@ def _syntax(key: str, file: Path, interpreter: str, kept_paths: KeptPaths) -> It
     except OSError as error:
         yield SettingsProblem(key, f"{file.name} cannot be read: {error.strerror}")
     except (SyntaxError, ValueError) as error:
-        if _another_reads(file, interpreter, kept_paths):
+        if kept_paths is None or _another_reads(file, interpreter, kept_paths):
             return
         at = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)

@@ -40,7 +40,8 @@ class Confinement:
         self._files = rights.confines_files
         self._writes = _resolved("writes", rights.writes)
         # A program could lay links there, which would lead elsewhere at its next start.
-        self._changeable = Changeable((*(rights.writes or ()), *self._writes))
+        homes = () if self.home is None else (str(self.home), os.path.realpath(self.home))
+        self._changeable = Changeable((*(rights.writes or ()), *self._writes, *homes))
         self._reads = {path for path in _resolved("reads", rights.reads) if path not in self._changeable}
         self._ports = rights.connects
 
