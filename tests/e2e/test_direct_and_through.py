@@ -70,7 +70,7 @@ MEANT: Sequence[Meant] = (
     # Who asks, and what.
     Meant(step="*", path="asked.*.params.message", why="Whoever is asked is told who asks."),
     Meant(step="*", path="asked.*.params.systemPrompt", why="Whoever is asked is told who asks."),
-    Meant(step="call trigger-url-elicitation 0", path="asked.0.params.elicitationId", why="The id is ours; the stateless era has none."),
+    Meant(step="call *", path="asked.0.params.elicitationId", why="The id is ours; the stateless era has none."),
     Meant(step="call trigger-url-elicitation 1", path="*", why="Pages that are to be opened first are put to the client, and the call is made again."),
     # What is not there.
     Meant(step="call no such tool", path="*", why="What is not offered is not asked for there: the words are ours."),
@@ -83,7 +83,11 @@ MEANT: Sequence[Meant] = (
     Meant(step="read demo://nothing", path="error.data", why="A resource that is not there is named."),
     Meant(step="read unlisted://x", path="error.data", server="python-sdk", why="With the codes of JSON-RPC itself only the words go on."),
     Meant(step="call *", path="error.code", server="python-sdk", era=STATELESS, why="An error with a code of JSON-RPC itself is an error of this server to its clients."),
-    Meant(step="prompt greet 2", path="error.code", server="*", why="An error with a code of JSON-RPC itself is an error of this server to its clients."),
+    # What changes.
+    Meant(step="*watch", path="*", server="python-sdk", way="http", era=HANDSHAKE, why="It tells changes in the other era, and we are told of them."),
+    Meant(step="touch", path="told.notifications/resources/updated", server="python-sdk", way="http", era=HANDSHAKE, why="It tells changes in the other era, and we are told of them."),
+    Meant(step="*touch", path="told.notifications/tools/list_changed", server="python-sdk", way="stdio", why="The process that serves no caller has not changed, and what it has is offered."),
+    Meant(step="tools after", path="result.tools.new", server="python-sdk", way="stdio", why="The process that serves no caller has not changed, and what it has is offered."),
     # Tasks.
     Meant(step="task *", path="result*.ttl", era=HANDSHAKE, why="The task is one of ours, which lives as long as was asked for."),
     Meant(step="task *", path="result*.statusMessage", era=HANDSHAKE, why="How it stands is what was heard when it was looked at last."),
@@ -101,17 +105,10 @@ TO_BE_MENDED: Sequence[Meant] = (
     Meant(step="call get-roots-list 0", path="*", server="everything", way="http", why="What is asked on the stream of a caller's session is not answered."),
     Meant(step="log on", path="told*", server="everything", way="http", era=STATELESS, why="What is logged on the stream of a caller's session is not heard."),
     Meant(step="news on", path="told*", server="everything", way="http", why="Changes are listened for in our own session, and not in the caller's."),
-    # A list that changes in a caller's own process.
-    Meant(step="*touch", path="told.notifications/tools/list_changed", server="python-sdk", way="stdio", why="Lists are those of our own process, and not of the caller's."),
-    Meant(step="tools after", path="result.tools.new", server="python-sdk", way="stdio", why="Lists are those of our own process, and not of the caller's."),
-    # The era of each caller.
-    Meant(step="call ask 0", path="*", server="fastmcp", era=HANDSHAKE, why="It is spoken to in the stateless era, where it cannot ask so."),
-    Meant(step="show", path="*", server="fastmcp", era=HANDSHAKE, why="It is spoken to in the stateless era, where it keeps nothing."),
-    Meant(step="call *", path="*", server="python-sdk", era=HANDSHAKE, why="It is spoken to in the stateless era, where it cannot ask so."),
-    Meant(step="prompt greet 2", path="error.message", server="python-sdk", era=HANDSHAKE, why="It is spoken to in the stateless era, where it hides its words."),
-    Meant(step="*watch", path="*", server="python-sdk", era=HANDSHAKE, why="It is spoken to in the stateless era, where it tells of changes."),
-    Meant(step="touch", path="told.notifications/resources/updated", server="python-sdk", era=HANDSHAKE, why="It is spoken to in the stateless era, where it tells of changes."),
-    Meant(step="call *", path="*", server="go-sdk", way="stdio", era=HANDSHAKE, why="It is spoken to in the stateless era, where it cannot ask so."),
+    Meant(step="call sample 0", path="*", server="python-sdk", way="http", era=HANDSHAKE, why="What is asked on the stream of a caller's session is not answered."),
+    Meant(step="call where 0", path="*", server="python-sdk", way="http", era=HANDSHAKE, why="What is asked on the stream of a caller's session is not answered."),
+    # What a caller's own process does not tell of in the handshake era.
+    Meant(step="*watch", path="*", server="python-sdk", way="stdio", era=HANDSHAKE, why="It tells of changes in the other era alone, and so not in that process."),
 )  # fmt: skip
 KNOWN: Sequence[Meant] = (*MEANT, *TO_BE_MENDED)
 
