@@ -209,7 +209,7 @@ class Request(msgspec.Struct, kw_only=True):
             if not catalog.redacts and session.heard and is_wanted(event.level, session.log_level):
                 await session.send(encode_log(event.level, event.data, event.logger))
 
-        return LaterNews(tell, session.closed.wait)
+        return LaterNews(tell, session.closed.wait, session.heard)
 
     def asked_by(self) -> AskedBy:
         from server.calls.visible_caller import facts_of

@@ -49,6 +49,7 @@ class LaterNews(msgspec.Struct, frozen=True):
 
     tell: Callable[[LogMessage], Awaitable[None]]
     over: Callable[[], Awaitable[object]]  # returns when nobody hears it any more
+    listens: bool = False  # somebody hears it now
 
 
 class Outlet(Protocol):

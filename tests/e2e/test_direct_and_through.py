@@ -102,7 +102,6 @@ MEANT: Sequence[Meant] = (
 # Faults of ours that are known.
 TO_BE_MENDED: Sequence[Meant] = (
     # What a server asks, logs or tells outside of any call, on the stream of a session over HTTP.
-    Meant(step="call get-roots-list 0", path="*", server="everything", way="http", why="What is asked on the stream of a caller's session is not answered."),
     Meant(step="log on", path="told*", server="everything", way="http", era=STATELESS, why="What is logged on the stream of a caller's session is not heard."),
     Meant(step="news on", path="told*", server="everything", way="http", why="Changes are listened for in our own session, and not in the caller's."),
     Meant(step="call sample 0", path="*", server="python-sdk", way="http", era=HANDSHAKE, why="What is asked on the stream of a caller's session is not answered."),

@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -293,37 +293,54 @@ for line in sys.stdin:
 class Begun:
     """A session of the handshake era."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, roots: Sequence[Mapping[str, str]] = ()) -> None:
+        """Begin it. `roots`: what is said when they are asked for."""
         self.heard: list[str] = []  # by `listen`
         self._endpoint = endpoint
+        self._roots = roots
         self._headers = {
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": "2025-11-25",
         }
         client = {"name": "client", "version": "1"}
-        self.ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client)
+        can = {"roots": {}} if roots else {}
+        self.ask("initialize", protocolVersion="2025-11-25", capabilities=can, clientInfo=client)
+        self._tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer = httpx2.post(
-            self._endpoint, json=message, headers=self._headers, timeout=WAIT_SECONDS, trust_env=False
+        with self._send("POST", message) as answer:
+            self._headers.setdefault("Mcp-Session-Id", answer.headers.get("mcp-session-id", ""))
+            for line in answer.iter_lines():
+                said = json.loads(line.removeprefix("data: ")) if line.startswith(("{", "data: {")) else {}
+                if said.get("method") == "roots/list":
+                    answered = {"jsonrpc": "2.0", "id": said["id"], "result": {"roots": self._roots}}
+                    self._tell(answered)
+                if "result" in said:
+                    return said["result"]
+        raise AssertionError(f"{method} was not answered")
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        with self._send("POST", message) as answer:
+            answer.raise_for_status()
+
+    def _send(self, method: str, message: object = None) -> AbstractContextManager[httpx2.Response]:
+        seconds = None if message is None else WAIT_SECONDS
+        return httpx2.stream(
+            method, self._endpoint, json=message, headers=self._headers, timeout=seconds, trust_env=False
         )
-        self._headers.setdefault("Mcp-Session-Id", answer.headers.get("mcp-session-id", ""))
-        return json.loads(answer.text.rpartition("data: ")[2])["result"]
 
     def listen(self) -> None:
         """Hear what belongs to no request, until the server ends."""
-        with (
-            suppress(httpx2.HTTPError),
-            httpx2.stream(
-                "GET", self._endpoint, headers=self._headers, timeout=None, trust_env=False
-            ) as answer,
-        ):
+        with suppress(httpx2.HTTPError), self._send("GET") as answer:
             for line in answer.iter_lines():
                 self.heard.append(line)
 
     def logs(self) -> list[str]:
         return [line for line in self.heard if "notifications/message" in line]
+
+    def updates(self) -> list[str]:
+        return [line for line in self.heard if "notifications/resources/updated" in line]
 
     def end(self) -> None:
         httpx2.delete(
@@ -346,21 +363,50 @@ def test_a_task_runs_in_the_child_of_the_session_that_ordered_it(ostiary: Progra
             assert said(ask("tasks/result", taskId=task["taskId"])) == word
 
 
-def test_what_the_reference_server_logs_between_two_calls_reaches_its_session_alone(ostiary: Program) -> None:
+@contextmanager
+def everything(ostiary: Program) -> Generator[Server]:
+    """Serve the reference server over HTTP to everybody, in the handshake era."""
     with upstream(ostiary, "server-everything", "http") as place:
-        agent = f'kind = "mcp"\ntrust = "always"\n{place}\nera = "handshake"'
+        agent = f'kind = "mcp"\ntrust = "always"\n{place}\nera = "handshake"\nquestions = ["roots"]'
         (ostiary.home / "ostiary.toml").write_text(
             f'auth = "none"\n[[server]]\n[[server.agent]]\n{agent}\n', "utf-8"
         )
         with ostiary.serving() as server:
-            mine, theirs = Begun(server.endpoint), Begun(server.endpoint)
-            for each in (mine, theirs):
-                Thread(target=each.listen, daemon=True).start()
-                each.ask("logging/setLevel", level="debug")
-                each.ask("tools/call", name="echo", arguments={"message": "x"})
-            mine.ask("tools/call", name="toggle-simulated-logging", arguments={})
-            until("what it logs", lambda: mine.logs() or None)
-            assert theirs.logs() == []
+            yield server
+
+
+def test_what_the_reference_server_logs_between_two_calls_reaches_its_session_alone(ostiary: Program) -> None:
+    with everything(ostiary) as server:
+        mine, theirs = Begun(server.endpoint), Begun(server.endpoint)
+        for each in (mine, theirs):
+            Thread(target=each.listen, daemon=True).start()
+            each.ask("logging/setLevel", level="debug")
+            each.ask("tools/call", name="echo", arguments={"message": "x"})
+        mine.ask("tools/call", name="toggle-simulated-logging", arguments={})
+        until("what it logs", lambda: mine.logs() or None)
+        assert theirs.logs() == []
+
+
+def test_what_the_reference_server_asks_on_the_stream_of_a_session_reaches_its_caller(
+    ostiary: Program,
+) -> None:
+    with everything(ostiary) as server:
+        mine = Begun(server.endpoint, [{"uri": "file:///mine", "name": "mine"}])
+        Thread(target=mine.listen, daemon=True).start()
+        assert "file:///mine" in said(mine.ask("tools/call", name="get-roots-list", arguments={}))
+
+
+def test_what_changes_in_a_session_of_the_reference_server_is_told_there_alone(ostiary: Program) -> None:
+    uri = "demo://resource/dynamic/text/1"
+    with everything(ostiary) as server:
+        mine, theirs = Begun(server.endpoint), Begun(server.endpoint)
+        for each in (mine, theirs):
+            Thread(target=each.listen, daemon=True).start()
+            each.ask("resources/subscribe", uri=uri)
+            each.ask("tools/call", name="echo", arguments={"message": "x"})
+        mine.ask("tools/call", name="toggle-subscriber-updates", arguments={})
+        until("what has changed", lambda: mine.updates() or None)
+        assert theirs.updates() == []
 
 
 def processes_of(script: Path) -> int:

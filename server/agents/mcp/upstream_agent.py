@@ -299,7 +299,7 @@ class McpBackend:
 
     def follow(self, uri: str, asked: AgentRequest | None = None) -> None:
         uri = self._addresses.theirs(uri)
-        if self._upstream.callers is None or asked is None:
+        if asked is None or not self._upstream.is_apart(asked):
             asked = None
             if uri in self._upstream.followed:
                 return
@@ -670,11 +670,10 @@ class McpBackend:
                 nursery.start_soon(work)
 
     async def _follow_resource(self, uri: str, asked: AgentRequest | None) -> None:
-        callers = self._upstream.callers if asked is not None else None
         # As in `follow`; and a server that does not answer is waited for no longer.
         with trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, ServerRefusal):
-            link = await (self._upstream.link() if callers is None or asked is None else callers.of(asked))
-            await link.follow_resource(uri)
+            link = await (self._upstream.link() if asked is None else self._upstream.link_of(asked))
+            await link.follow_resource(uri, asked)
 
 
 def _without_tasks(call: ToolCall) -> bool:

@@ -185,12 +185,23 @@ class Upstream:
 
     def own_link(self, call: AgentRequest) -> Link | None:
         """Return the connection on which something of this caller's alone may be; None where what there is, is everybody's."""
+        return self._session_link(call) if self.callers is None else self.callers.known(call)
+
+    def is_apart(self, call: AgentRequest) -> bool:
+        """Return whether this caller has a connection of its own, or a session on ours."""
+        return self.callers is not None or self._session_link(call) is not None
+
+    async def link_of(self, call: AgentRequest) -> Link:
+        """Return the connection on which the caller's own requests go. Raises `BackendError`."""
         if self.callers is not None:
-            return self.callers.known(call)
+            return await self.callers.of(call)
+        return self._session_link(call) or await self.link()
+
+    def _session_link(self, call: AgentRequest) -> HttpLink | None:
         link = self.link_nowait()
         if link is not None and link.in_sessions is not None and call.handshake:
             link = link.in_sessions
-        return link if isinstance(link, HttpLink) else None
+        return link if isinstance(link, HttpLink) and link.has_sessions else None
 
     def _keep_apart(self, apart: bool) -> None:
         self.callers = self._callers if apart else None
@@ -431,6 +442,7 @@ class Upstream:
                 name=self._name,
                 log=self._log,
                 engaged=self._engaged,
+                theirs=self._news,
             )
             old = partial(self._open_sse, tells, None)
             async with agreed_over_http(

@@ -175,11 +175,12 @@ async def listen(
     in_session: bool,
     missed: Callable[[Exception | None], None],
     call: SessionRequest | None = None,
+    opened: Callable[[], None] = lambda: None,
     sleep: Sleep = trio.sleep,
 ) -> bool:
     """Read what a server of the handshake era says unasked, on a GET. Return True if it has lost the session, False if it offers no such stream.
-    `call`: in whose session; None: ours. `missed`: a stream ended, for this reason if there is one, and is about to be opened again."""
-    place, opened = StreamPlace(), False
+    `call`: in whose session; None: ours. `opened`: the stream is there. `missed`: a stream ended, for this reason if there is one, and is about to be opened again."""
+    place, was_open = StreamPlace(), False
     while True:
         decoder = EventDecoder(limit=wire.most)
         trouble: Exception | None = None
@@ -193,13 +194,14 @@ async def listen(
         try:
             async with wire.attend(head + place.lines, call) as answer:
                 if is_stream(answer):
-                    opened = True
+                    was_open = True
+                    opened()
                     await heard(answer, decoder, counted)
                 elif is_passing(answer.status):
                     trouble = wire.problem(answer)
                 else:
                     # Never opened: 404 is another way to say that there is no such stream.
-                    return answer.status == 404 and opened and in_session
+                    return answer.status == 404 and was_open and in_session
         except Unanswered as error:
             trouble = error
         lasted = trio.current_time() - begun > LONGEST_WAIT_SECONDS

@@ -52,7 +52,11 @@ class HttpSession(msgspec.Struct, eq=False):
     begun: int = 0  # requests so far
     # What is listed in it, and how many requests had been made by then: each may have changed it.
     resources: tuple[int, Sequence[Resource]] | None = None
-    heard: bool = False  # somebody listens, or wanted to, to what is said in it between requests
+    apart: str = ""  # how its caller is named
+    unheard: bool = (
+        False  # it is a caller's, and nobody listens, or tried to, to what is said in it outside of requests
+    )
+    followed: dict[str, None] = msgspec.field(default_factory=dict[str, None])  # resources
 
     def named(self, session_id: str) -> None:
         """Take the id that the server gave. Raises `NoMcpServer` for one that cannot be used."""
@@ -69,6 +73,7 @@ class HttpSession(msgspec.Struct, eq=False):
 
 # Begins a session at the server, with all that is said before its first request.
 Greet: TypeAlias = Callable[[HttpSession], Awaitable[T]]
+Attend: TypeAlias = Callable[[HttpSession, SessionRequest], Awaitable[None]]
 
 
 class HttpSessions:
@@ -80,13 +85,17 @@ class HttpSessions:
         greet: Greet[object],
         *,
         engaged: Container[str] = (),
+        attend: Attend | None = None,
+        over: Callable[[HttpSession, SessionRequest | None], None] = lambda session, call: None,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
-        """Keep the parts. `greet` begins every session but those that `begin` is given another way to begin. `engaged`: callers that have something under way there between one request and the next."""
+        """Keep the parts. `greet` begins every session but those that `begin` is given another way to begin. `engaged`: callers that have something under way there between one request and the next. `attend` begins to hear what is said in a caller's session, if that is of use; `over` is told of each that is over, and by whose request it was found lost."""
         self.own = HttpSession(None, b"")
         self._wire = wire
         self._greet = greet
         self._engaged = engaged
+        self._attend = attend
+        self._tell_over = over
         self._clock = clock
         self._theirs: OrderedDict[str, HttpSession] = OrderedDict()
         self._beginning: dict[str, trio.Lock] = {}
@@ -115,6 +124,9 @@ class HttpSessions:
         """Return the answer to a request, which is made once more where its session was lost; `renewed`: that was the connection's own."""
         for last in (False, True):
             session = await self.of(call)
+            if session.unheard and call is not None and (call.can or not session.begun):
+                assert self._attend is not None
+                await self._attend(session, call)
 
             def go_on(
                 place: bytes, session: HttpSession = session
@@ -187,6 +199,7 @@ class HttpSessions:
                 return True
         if self._theirs.get(key := call.apart) is lost:
             del self._theirs[key]
+            self._tell_over(lost, call)
         return False
 
     async def say(self, message: bytes, call: SessionRequest | None, *, again: bool = False) -> None:
@@ -205,6 +218,8 @@ class HttpSessions:
         self._over = True
         own, self.own = self.own, HttpSession(None, b"")
         theirs = list(self._theirs.values())
+        for each in theirs:
+            self._tell_over(each, None)
         self._theirs.clear()
         await self._say_farewells([own, *theirs[-LAST_FAREWELLS:]])
 
@@ -269,6 +284,7 @@ class HttpSessions:
                     nursery.start_soon(self._say_farewell, each)
 
     async def _say_farewell(self, session: HttpSession) -> None:
+        self._tell_over(session, None)
         if session.id is None:
             return
         try:
@@ -280,7 +296,8 @@ class HttpSessions:
         """Begin a session, which is ended there if it comes to nothing here."""
         session = HttpSession(None, b"")
         if call is not None:
-            session.call, session.holder = call.bare(), holder_of(call)
+            session.call, session.holder, session.apart = call.bare(), holder_of(call), call.apart
+            session.unheard = self._attend is not None
         complete = False
         try:
             found = await greet(session)

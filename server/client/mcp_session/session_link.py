@@ -136,20 +136,23 @@ class Link(ABC):
     async def own_resources(self, asked: SessionRequest, read: ReadResources) -> Sequence[Resource]:
         """List what there is for this caller, where something may be there for nobody else. Raises what `read` raises."""
 
-    async def follow_resource(self, uri: str) -> None:
-        """Ask to be told when a resource changes."""
-        if uri in self._followed:
+    async def follow_resource(self, uri: str, asked: SessionRequest | None = None) -> None:
+        """Ask to be told when a resource changes. `asked`: who wants that, where it is one caller."""
+        await self._follow_among(self._followed, uri, None)
+
+    async def _follow_among(self, followed: dict[str, None], uri: str, call: SessionRequest | None) -> None:
+        if uri in followed:
             return
-        while len(self._followed) >= RESOURCES_FOLLOWED:
-            oldest = next(iter(self._followed))
-            del self._followed[oldest]
+        while len(followed) >= RESOURCES_FOLLOWED:
+            oldest = next(iter(followed))
+            del followed[oldest]
             if not self.agreement.modern:
-                await self.request("resources/unsubscribe", {"uri": oldest})
-        self._followed[uri] = None
+                await self.request("resources/unsubscribe", {"uri": oldest}, call=call)
+        followed[uri] = None
         if self.agreement.modern:
             await self._listen_anew()
         elif self.agreement.has("resources", "subscribe"):
-            await self.request("resources/subscribe", {"uri": uri})
+            await self.request("resources/subscribe", {"uri": uri}, call=call)
 
     @abstractmethod
     async def _answer(self, running: SentRequest, outlet: Outlet | None) -> Raw:

@@ -7,7 +7,7 @@ basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -33,11 +33,11 @@ from server.client.mcp_session.http_sessions import (
     shake_hands,
 )
 from server.client.mcp_session.http_wire import HttpWire, NotReached, lines_of
-from server.client.mcp_session.incoming_messages import cancelled_params, lower
+from server.client.mcp_session.incoming_messages import IncomingMessages, cancelled_params, lower
 from server.client.mcp_session.sent_requests import SentRequest
-from server.client.mcp_session.session_link import Link, ReadResources, ServerNews
-from server.client.mcp_session.session_logs import SessionLogs
+from server.client.mcp_session.session_link import UNHEARD, Link, ReadResources, ServerNews
 from server.client.mcp_session.session_messages import (
+    INVALID_PARAMS,
     Answered,
     Asked,
     NoMcpServer,
@@ -47,8 +47,10 @@ from server.client.mcp_session.session_messages import (
     notification_message,
     outcome,
     read_message,
+    refusal_message,
     request_message,
 )
+from server.client.mcp_session.session_news import SessionNews
 from server.client.mcp_session.session_request import SessionRequest
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
@@ -79,21 +81,32 @@ class HttpLink(Link):
         name: str,
         log: Logger,
         engaged: Container[str] = (),
+        theirs: Callable[[str], ServerNews] = lambda _: UNHEARD,
         in_session: frozenset[str] | None = None,
         beside: HttpLink | None = None,
     ) -> None:
         """Keep the parts. In `nursery` run requests that are begun (`begin`); None where none are. `questions` and `in_session`: as for `Link`.
-        `engaged`: as for `HttpSessions`. `beside`: the link to the same server that this one ends with."""
+        `engaged`: as for `HttpSessions`. `theirs`: who hears what is said in the session of one caller, who is named as `apart`. `beside`: the link to the same server that this one ends with."""
         super().__init__(tells, questions=questions, in_session=in_session, name=name, log=log)
         self._wire = wire
         self._nursery = nursery
         self._engaged = engaged
+        self._theirs = theirs
         self._main: Link = beside or self
         self.ended = self._main.ended
         self._sessions_settled = beside is not None
         self._scopes: dict[int, trio.CancelScope] = {}
-        self._sessions = HttpSessions(wire, self._greet, engaged=engaged)
-        self._logs = SessionLogs(wire, self._sessions.holds)
+        self._news = SessionNews(
+            wire,
+            nursery,
+            hearing=self._hearing_in,
+            running=self._running,
+            followed=self._scopes,
+            sessions=lambda: self._sessions,
+        )
+        self._sessions = HttpSessions(
+            wire, self._greet, engaged=engaged, attend=self._news.attend, over=self._over
+        )
         self._changes = HttpChanges(
             wire,
             tells,
@@ -127,6 +140,7 @@ class HttpLink(Link):
             name=self._name,
             log=self._log,
             engaged=self._engaged,
+            theirs=self._theirs,
             in_session=self._in_session,
             beside=self,
         )
@@ -174,14 +188,9 @@ class HttpLink(Link):
         """Ask of our own session, which is another now, whatever was asked of the one before."""
         self._tells.lists()
         if self._followed and self._nursery is not None:
-            self._nursery.start_soon(self._subscribe_again)
-
-    async def _subscribe_again(self) -> None:
-        for uri in list(self._followed):
-            if self.ended.is_set():
-                return
-            with suppress(BackendError, ServerRefusal):  # it is read all the same
-                await self.request("resources/subscribe", {"uri": uri})
+            followed = list(self._followed)
+            self._followed.clear()
+            self._nursery.start_soon(self._follow_again, followed, None)
 
     async def _greet(self, session: HttpSession) -> Agreement:
         """Begin a session of the handshake era."""
@@ -229,6 +238,8 @@ class HttpLink(Link):
                     del self._scopes[running.number]
                     self._running.pop(running.number, None)
                     running.end(ServerGone("is being stopped"))
+                    if running.open and self._nursery is not None:
+                        self._nursery.start_soon(self._refuse_open, running)
 
         assert self._nursery is not None
         self._nursery.start_soon(carry_out)
@@ -239,6 +250,49 @@ class HttpLink(Link):
         if scope is not None and running.outcome is None:
             scope.cancel()
             await self._say_cancelled(running)
+
+    async def _refuse_open(self, running: SentRequest) -> None:
+        """Answer what was asked in the course of a request that is over: whoever asked on the stream of the session may wait for it still."""
+        asked, running.open = running.open, {}
+        for each in asked:
+            message = refusal_message(
+                each, INVALID_PARAMS, "the request in whose course this was asked is over"
+            )
+            with suppress(BackendError):
+                await self._reply(running, message)
+
+    async def follow_resource(self, uri: str, asked: SessionRequest | None = None) -> None:
+        session = None if asked is None or self.agreement.modern else await self._sessions.of(asked)
+        if asked is None or session is None or session.call is None:
+            await super().follow_resource(uri)
+            return
+        await self._news.attend(session, asked, wanted=True)
+        await self._follow_among(session.followed, uri, asked.quiet())
+
+    def _over(self, session: HttpSession, call: SessionRequest | None) -> None:
+        self._news.end(session)
+        if call is not None and session.followed and self._nursery is not None:
+            self._nursery.start_soon(self._follow_again, list(session.followed), call.quiet())
+
+    async def _follow_again(self, uris: Sequence[str], call: SessionRequest | None) -> None:
+        for uri in uris:
+            if self.ended.is_set():
+                return
+            with suppress(BackendError, ServerRefusal):  # it is read all the same
+                await self.follow_resource(uri, call)
+
+    def _hearing_in(self, session: HttpSession) -> IncomingMessages:
+        """Return what hears a caller's session: of a list that changes there, theirs is read anew as well."""
+        theirs = self._theirs(session.apart)
+
+        def lists() -> None:
+            session.resources = None
+            theirs.lists()
+
+        tells = ServerNews(lists=lists, resource=theirs.resource)
+        return IncomingMessages(
+            self._running, tells, questions=self._in_session, name=self._name, log=self._log
+        )
 
     async def _listen_anew(self) -> None:
         self._changes.ask_anew()
@@ -320,8 +374,8 @@ class HttpLink(Link):
         session = await self._sessions.of(call)
         if not self.agreement.has("logging"):
             return
-        if not session.heard and session.call is not None:
-            self._hear_later(session, call)
+        if session.unheard and call.later() is not None:
+            await self._news.attend(session, call, wanted=True)
         if not lower(wanted, session.level):
             return
         session.level = wanted
@@ -329,12 +383,6 @@ class HttpLink(Link):
             await self.request("logging/setLevel", {"level": wanted}, call=call.quiet())
         except ServerRefusal:
             return
-
-    def _hear_later(self, session: HttpSession, call: SessionRequest) -> None:
-        session.heard = True
-        later = call.later()
-        if later is not None and self._nursery is not None:
-            self._nursery.start_soon(self._logs.hear, session, later)
 
     async def _reply(self, running: SentRequest, message: bytes) -> None:
         await self._sessions.say(message, running.call)

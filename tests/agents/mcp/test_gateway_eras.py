@@ -180,7 +180,7 @@ async def test_a_caller_s_own_resources_are_those_of_their_session() -> None:
         asked = ResourceRead(uri="", subject="alice", call_id="c", handshake=True)
         assert [each.uri for each in await door.backend.resources_of(asked)] == ["memo://mine"]
         asked = ResourceRead(uri="", subject="alice", call_id="c")
-        assert await door.backend.resources_of(asked) == []
+        assert [*await door.backend.resources_of(asked)] == []
 
 
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────

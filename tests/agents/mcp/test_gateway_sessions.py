@@ -101,7 +101,7 @@ async def hang(turn: Turn) -> Any:
 
 def origin(apart: str) -> Origin:
     """The request of a client that is told from others by this, as far as it is asked."""
-    return cast("Origin", SimpleNamespace(apart=apart, traceparent=None))
+    return cast("Origin", SimpleNamespace(apart=apart, traceparent=None, later=lambda: None))
 
 
 async def listed(door: Gate, subject: str) -> Sequence[str]:

@@ -134,6 +134,7 @@ class Double:
         None  # over HTTP: those that were begun, where each `initialize` begins another
     )
     ended: list[str] = field(default_factory=list)  # over HTTP: sessions that were deleted
+    news: dict[str, Say] | None = None  # over HTTP: the streams of sessions, where there are such
     heard: list[dict[str, Any]] = field(default_factory=list)
     heads: list[Mapping[str, str]] = field(default_factory=list)
     answers: dict[str, _Answer] = field(default_factory=dict)
@@ -355,6 +356,9 @@ async def _answer(
         double.methods.append(method)
         if method == "DELETE" and double.sessions is not None:
             double.ended.append(headers["mcp-session-id"])
+        if method == "GET" and double.news is not None:
+            await _listened(double.news, stream, headers["mcp-session-id"])
+            return
         await reply(405 if method == "GET" else 200)
         return
     message = json.loads(body)
@@ -409,6 +413,21 @@ async def _answer(
             nursery.cancel_scope.cancel()
     if scope.cancelled_caught:
         await stream.aclose()
+
+
+async def _listened(news: dict[str, Say], stream: trio.SocketStream, session: str) -> None:
+    """Say on the stream of a session what is put into `news`, for as long as it is there."""
+    head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    await stream.send_all(head.encode())
+
+    async def say(message: Mapping[str, Any]) -> None:
+        event = b"data: " + json.dumps(message).encode() + b"\n\n"
+        await stream.send_all(b"%x\r\n%s\r\n" % (len(event), event))
+
+    news[session] = say
+    await stream.receive_some(1)
+    del news[session]
+    await stream.aclose()
 
 
 async def _nowhere(_: Mapping[str, Any]) -> None:
