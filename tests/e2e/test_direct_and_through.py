@@ -103,9 +103,7 @@ MEANT: Sequence[Meant] = (
 TO_BE_MENDED: Sequence[Meant] = (
     # What a server asks, logs or tells outside of any call, on the stream of a session over HTTP.
     Meant(step="log on", path="told*", server="everything", way="http", era=STATELESS, why="What is logged on the stream of a caller's session is not heard."),
-    Meant(step="news on", path="told*", server="everything", way="http", why="Changes are listened for in our own session, and not in the caller's."),
-    Meant(step="call sample 0", path="*", server="python-sdk", way="http", era=HANDSHAKE, why="What is asked on the stream of a caller's session is not answered."),
-    Meant(step="call where 0", path="*", server="python-sdk", way="http", era=HANDSHAKE, why="What is asked on the stream of a caller's session is not answered."),
+    Meant(step="news on", path="told*", server="everything", way="http", era=STATELESS, why="Who has no session with us is told of changes in our own session alone."),
     # What a caller's own process does not tell of in the handshake era.
     Meant(step="*watch", path="*", server="python-sdk", way="stdio", era=HANDSHAKE, why="It tells of changes in the other era alone, and so not in that process."),
 )  # fmt: skip

@@ -86,7 +86,17 @@ class IncomingMessages:
         if len(lately) > CALLERS_KNOWN:
             lately.popitem(last=False)
 
-    def told(self, message: Told, size: int, running: SentRequest | None, *, shared: bool) -> None:
+    def told(
+        self,
+        message: Told,
+        size: int,
+        running: SentRequest | None,
+        *,
+        shared: bool,
+        tells: ServerNews | None = None,
+    ) -> None:
+        """Pass on what was told. `tells`: who hears what belongs to no request, where that is one caller."""
+        tells = tells or self._tells
         match message.method:
             case "notifications/progress":
                 found = progress_of(message.params)
@@ -103,7 +113,7 @@ class IncomingMessages:
             case "notifications/resources/updated":
                 uri = members(message.params).get("uri")
                 if isinstance(uri, str) and len(uri) <= URI_CHARACTERS:
-                    self._tells.resource(uri)
+                    tells.resource(uri)
             case "notifications/cancelled":
                 number = members(message.params).get("requestId")
                 if isinstance(number, int | str):
@@ -112,7 +122,7 @@ class IncomingMessages:
                     for each in heard:
                         each.withdrawn(number)
             case method if method in _LISTS:
-                self._tells.lists()
+                tells.lists()
             case _:
                 pass
 

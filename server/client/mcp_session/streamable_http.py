@@ -357,7 +357,10 @@ class HttpLink(Link):
                     raise found
                 return found
             case Told():
-                self._hearing.told(message, len(data), running, shared=False)
+                tells = None
+                if running is not None and running.call is not None and self.has_sessions:
+                    tells = self._theirs(running.call.apart)
+                self._hearing.told(message, len(data), running, shared=False, tells=tells)
                 if running is not None and outlet is not None:
                     for event in running.taken():
                         await outlet.emit(event)

@@ -360,26 +360,31 @@ async def test_what_a_client_has_there_ends_with_its_own_session(wire: str) -> N
         assert words(await door.call("show", origin=one)) == "nothing"
 
 
-async def test_what_changes_for_one_caller_is_told_to_that_one_and_a_changed_list_is_read_again() -> None:
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_what_changes_for_one_caller_is_told_to_that_one_and_a_changed_list_is_read_again(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def change(turn: Turn) -> Any:
         await turn.tell("notifications/resources/updated", uri="note://1")
         await turn.tell("notifications/tools/list_changed")
         return text("done")
 
-    double = Memory()
-    double.capabilities["resources"] = {"subscribe": True}
-    double.handlers["change"] = change
-    double.lists["tools"].append(tool("change"))
-    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
-        for apart in ("alice", "bob"):
-            asked = AgentRequest(subject=apart, call_id="c", origin=origin(apart))
+    can = {"tools": {}, "resources": {"subscribe": True}}
+    async with crowded(wire, 9, monkeypatch, capabilities=can) as (double, door):
+        double.handlers["change"] = change
+        double.lists["tools"].append(tool("change"))
+        door.backend.try_again()
+        await soon(lambda: any(each.name == "change" for each in door.backend.tools()))
+        for subject in ("alice", "bob"):
+            asked = AgentRequest(subject=subject, call_id="c", origin=origin(subject))
             door.backend.follow("note://1", asked)
         await soon(lambda: len(double.of("resources/subscribe")) == 2)
         before = len(double.of("tools/list"))
         await door.call("change", subject="alice", origin=origin("alice"))
         await soon(lambda: len(double.of("tools/list")) > before)
         assert (door.updated, door.updated_for) == ([], [("note://1", "alice")])
-        assert len(door.backend._upstream.callers or ()) == 2
+        begun = len(door.backend._upstream.callers or ()) if wire == "tcp" else len(double.sessions or ()) - 1
+        assert begun == 2
 
 
 async def test_one_caller_too_many_takes_the_place_of_whoever_was_not_heard_of_for_longest(
