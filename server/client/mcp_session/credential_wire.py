@@ -15,6 +15,7 @@ from server.client.mcp_session.http_wire import (
     ENDLESS_BYTES,
     ERROR_BYTES,
     EVENTS,
+    HEARD_AT_ONCE,
     JSON,
     STREAM_MESSAGES,
     CredentialRefused,
@@ -42,8 +43,6 @@ from server.payments.x402.payment_headers import PAYMENT_SIGNATURE, X_PAYMENT
 T = TypeVar("T")
 
 STREAMS: Final = 4
-# Sessions of callers that are listened to at once, each with a connection. The one that was begun first gives way.
-HEARD_AT_ONCE: Final = 32
 CHALLENGE_CHARACTERS: Final = 4096
 # Shorter values are words, not credentials.
 MASKED_CHARACTERS: Final = 8

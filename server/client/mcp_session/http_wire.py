@@ -29,6 +29,8 @@ from server.mcp.call_failures import BackendError
 T = TypeVar("T")
 
 JSON: Final = "application/json"
+# Sessions of callers that are listened to at once, each with a connection. The one that was begun first gives way.
+HEARD_AT_ONCE: Final = 32
 EVENTS: Final = "text/event-stream"
 # One answer as a stream, with all that is told before it, so many times the longest message; and for most servers in bytes.
 STREAM_MESSAGES: Final = 4

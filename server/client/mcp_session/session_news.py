@@ -12,10 +12,9 @@ from typing import Final, TypeAlias
 import trio
 from msgspec import Raw
 
-from server.client.mcp_session.credential_wire import HEARD_AT_ONCE
 from server.client.mcp_session.http_answers import listen
 from server.client.mcp_session.http_sessions import HttpSession, HttpSessions, say_in
-from server.client.mcp_session.http_wire import HttpWire
+from server.client.mcp_session.http_wire import HEARD_AT_ONCE, HttpWire
 from server.client.mcp_session.incoming_messages import IncomingMessages
 from server.client.mcp_session.sent_requests import SentRequest
 from server.client.mcp_session.session_messages import Asked, ServerRefusal, Told, log_of, read_message

@@ -23,6 +23,7 @@ from upstreams import (
 
 from server.agents.base.backend import Completing, PromptGet, ResourceRead
 from server.agents.mcp import upstream_keeper
+from server.agents.mcp.upstream_keeper import UNGREETED
 from server.client.mcp_session import followed_tasks, streamable_http
 from server.mcp.call_failures import BackendError, Paused
 
@@ -414,7 +415,7 @@ async def test_a_program_without_the_handshake_era_serves_its_callers_in_the_oth
         assert await era_of(door, "ada", handshake=True) == "stateless"
 
 
-async def test_a_program_that_ends_at_a_handshake_is_not_greeted_twice() -> None:
+async def test_a_program_that_ends_at_a_handshake_is_greeted_twice_at_most() -> None:
     double = speaks_both(sessions=None)
 
     async def leave(turn: Turn) -> Any:
@@ -423,6 +424,7 @@ async def test_a_program_that_ends_at_a_handshake_is_not_greeted_twice() -> None
 
     double.handlers["initialize"] = leave
     async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller") as door:
-        with pytest.raises(BackendError):
-            await era_of(door, "ada", handshake=True)
+        for _ in range(UNGREETED):
+            with pytest.raises(BackendError):
+                await era_of(door, "ada", handshake=True)
         assert await era_of(door, "ada", handshake=True) == "stateless"

@@ -63,7 +63,7 @@ class Registry:
             return
         title = os.path.basename(page.file)
         placed = self.pages.setdefault(page.uri, page)
-        if placed is page:
+        if page.uri not in self.resources:
             meta = {"ui": page.page.ui} if page.page.ui else None
             self.add_resource(
                 Resource(
@@ -75,7 +75,7 @@ class Registry:
                     meta=meta,
                 )
             )
-        elif (placed.file, placed.page.ui) != (page.file, page.page.ui):
+        elif placed.file != page.file or page.page.ui not in ({}, placed.page.ui):
             raise Misuse(
                 f"{tool.function.where}: there is a page {title} already, of another file or with other bounds; give this one another name"
             )
