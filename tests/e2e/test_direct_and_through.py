@@ -84,7 +84,7 @@ MEANT: Sequence[Meant] = (
     Meant(step="read unlisted://x", path="error.data", server="python-sdk", why="With the codes of JSON-RPC itself only the words go on."),
     Meant(step="call *", path="error.code", server="python-sdk", era=STATELESS, why="An error with a code of JSON-RPC itself is an error of this server to its clients."),
     # What changes.
-    Meant(step="*watch", path="*", server="python-sdk", way="http", era=HANDSHAKE, why="It tells changes in the other era, and we are told of them."),
+    Meant(step="*watch", path="*", server="python-sdk", era=HANDSHAKE, why="It tells changes in the other era, and we are told of them."),
     Meant(step="touch", path="told.notifications/resources/updated", server="python-sdk", way="http", era=HANDSHAKE, why="It tells changes in the other era, and we are told of them."),
     Meant(step="*touch", path="told.notifications/tools/list_changed", server="python-sdk", way="stdio", why="The process that serves no caller has not changed, and what it has is offered."),
     Meant(step="tools after", path="result.tools.new", server="python-sdk", way="stdio", why="The process that serves no caller has not changed, and what it has is offered."),
@@ -103,9 +103,6 @@ MEANT: Sequence[Meant] = (
 TO_BE_MENDED: Sequence[Meant] = (
     # What a server asks, logs or tells outside of any call, on the stream of a session over HTTP.
     Meant(step="log on", path="told*", server="everything", way="http", era=STATELESS, why="What is logged on the stream of a caller's session is not heard."),
-    Meant(step="news on", path="told*", server="everything", way="http", era=STATELESS, why="Who has no session with us is told of changes in our own session alone."),
-    # What a caller's own process does not tell of in the handshake era.
-    Meant(step="*watch", path="*", server="python-sdk", way="stdio", era=HANDSHAKE, why="It tells of changes in the other era alone, and so not in that process."),
 )  # fmt: skip
 KNOWN: Sequence[Meant] = (*MEANT, *TO_BE_MENDED)
 

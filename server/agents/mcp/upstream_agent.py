@@ -673,6 +673,11 @@ class McpBackend:
         # As in `follow`; and a server that does not answer is waited for no longer.
         with trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, ServerRefusal):
             link = await (self._upstream.link() if asked is None else self._upstream.link_of(asked))
+            agreed = link.agreement
+            if asked is not None and not agreed.modern and not agreed.has("resources", "subscribe"):
+                # It tells of changes in the other era alone, in which ours may listen.
+                asked, link = None, await self._upstream.link()
+                self._upstream.remember_followed(uri)
             await link.follow_resource(uri, asked)
 
 

@@ -21,9 +21,8 @@ from upstreams import (
     words,
 )
 
-from server.agents.base.backend import Completing, PromptGet, ResourceRead
+from server.agents.base.backend import AgentRequest, Completing, PromptGet, ResourceRead
 from server.agents.mcp import upstream_keeper
-from server.agents.mcp.upstream_keeper import UNGREETED
 from server.client.mcp_session import followed_tasks, streamable_http
 from server.mcp.call_failures import BackendError, Paused
 
@@ -404,6 +403,25 @@ async def test_a_connection_of_one_caller_is_of_its_caller_s_era() -> None:
         assert "_meta" not in greeting["params"]  # which belongs to the other era
 
 
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_where_the_era_of_a_caller_tells_of_no_changes_the_other_is_listened_in(wire: str) -> None:
+    double = speaks_both(sessions=set() if wire == "http" else None)
+
+    def watched() -> list[Any]:
+        asked = (each["params"]["notifications"] for each in double.of("subscriptions/listen"))
+        return [each["resourceSubscriptions"] for each in asked if "resourceSubscriptions" in each]
+
+    over = over_http if wire == "http" else over_tcp
+    async with over(double) as where:
+        settings: dict[str, Any] = {"url" if wire == "http" else "tcp": where}
+        async with gate(**settings) as door:
+            assert (await era_of(door, "alice", handshake=True)).startswith("handshake")
+            assert watched() == []
+            door.backend.follow("x://a", AgentRequest(subject="alice", call_id="c", handshake=True))
+            await soon(lambda: watched() == [["x://a"]])
+            assert double.of("resources/subscribe") == []
+
+
 async def test_one_connection_of_all_is_of_one_era() -> None:
     async with over_tcp(speaks_both(sessions=None)) as tcp, gate(tcp=tcp, share="all") as door:
         for handshake in (False, True):
@@ -415,7 +433,7 @@ async def test_a_program_without_the_handshake_era_serves_its_callers_in_the_oth
         assert await era_of(door, "ada", handshake=True) == "stateless"
 
 
-async def test_a_program_that_ends_at_a_handshake_is_greeted_twice_at_most() -> None:
+async def test_a_program_that_ends_at_a_handshake_is_not_greeted_for_ever() -> None:
     double = speaks_both(sessions=None)
 
     async def leave(turn: Turn) -> Any:
@@ -424,7 +442,7 @@ async def test_a_program_that_ends_at_a_handshake_is_greeted_twice_at_most() -> 
 
     double.handlers["initialize"] = leave
     async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller") as door:
-        for _ in range(UNGREETED):
+        for _ in range(upstream_keeper.UNGREETED):
             with pytest.raises(BackendError):
                 await era_of(door, "ada", handshake=True)
         assert await era_of(door, "ada", handshake=True) == "stateless"
