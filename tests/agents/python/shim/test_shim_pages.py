@@ -88,3 +88,25 @@ def test_a_page_that_is_none_is_said_when_the_file_is_loaded(
     (tmp_path / "bad.py").write_text(f"from ostiary import *\n@tool({written})\ndef f(): pass\n", "utf-8")
     with pytest.raises(Misuse, match=wrong):
         load_beside(Registry(), str(tmp_path / "bad.py"))
+
+
+@pytest.mark.usefixtures("library")
+def test_two_pages_of_one_name_are_a_mistake_and_one_page_of_two_tools_is_none(tmp_path: Path) -> None:
+    from ostiary import Misuse  # type: ignore[import-not-found]
+    from ostiary.loading import load_beside  # type: ignore[import-not-found]
+    from ostiary.registry import Registry  # type: ignore[import-not-found]
+
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "app.html").write_text(folder, "utf-8")
+
+    def load(first: str, second: str) -> None:
+        tools = f"@tool(page={first})\ndef one(): pass\n@tool(page={second})\ndef two(): pass\n"
+        (tmp_path / "both.py").write_text(f"from ostiary import *\n{tools}", "utf-8")
+        load_beside(Registry(), str(tmp_path / "both.py"))
+
+    load("'a/app.html'", "'a/app.html'")
+    load("Page('a/app.html', connect=['https://x.example'])", "'a/app.html'")
+    for second in ("'b/app.html'", "Page('a/app.html', connect=['https://y.example'])"):
+        with pytest.raises(Misuse, match="already"):
+            load("'a/app.html'", second)
