@@ -93,28 +93,34 @@ async def error_when_late(made: Made, seen: list[object]) -> None:
 
 
 async def from_outside(made: Made, seen: list[object]) -> None:
+    inner = list[trio.CancelScope]()
     with trio.CancelScope() as outer:
         with made(50) as scope:
+            inner.append(scope)
             outer.cancel()
             seen.append(is_cancelled())
             await trio.sleep(5)
         seen.append("not reached")
-    seen.append((outer.cancelled_caught, scope.cancelled_caught))
+    seen.append((outer.cancelled_caught, inner[0].cancelled_caught))
 
 
 async def from_outside_before(made: Made, seen: list[object]) -> None:
+    inner = list[trio.CancelScope]()
     with trio.CancelScope() as outer:
         outer.cancel()
         with made(50) as scope:
+            inner.append(scope)
             seen.append(is_cancelled())
             await trio.lowlevel.checkpoint()
         seen.append("not reached")
-    seen.append((outer.cancelled_caught, scope.cancelled_caught))
+    seen.append((outer.cancelled_caught, inner[0].cancelled_caught))
 
 
 async def shielded(made: Made, seen: list[object]) -> None:
+    inner = list[trio.CancelScope]()
     with trio.CancelScope() as outer:
         with made(7) as scope:
+            inner.append(scope)
             scope.shield = True
             outer.cancel()
             await trio.sleep(3)
@@ -122,7 +128,7 @@ async def shielded(made: Made, seen: list[object]) -> None:
             scope.shield = False
         seen.append("left")
         await trio.lowlevel.checkpoint()
-    seen.append((outer.cancelled_caught, scope.cancelled_caught))
+    seen.append((outer.cancelled_caught, inner[0].cancelled_caught))
 
 
 async def two(made: Made, seen: list[object]) -> None:
