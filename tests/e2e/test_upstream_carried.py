@@ -93,6 +93,7 @@ class Pipe:
             raise AssertionError("it has ended")
         if method == "initialize":
             self._child.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+            self._child.stdin.flush()
         return Answer.of(found)
 
 
