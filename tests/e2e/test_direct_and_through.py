@@ -401,7 +401,8 @@ class Asker:
             for each in told
         }
         progress = answer["told"].get("notifications/progress", [])
-        if progress and not stops:  # that each comes is tried where nothing else runs (test_upstream_mcp_served.py, test_gateway_hostile.py)
+        # That each comes is tried where nothing else runs (test_upstream_mcp_served.py, test_gateway_hostile.py).
+        if progress and not stops:
             answer["told"]["notifications/progress"] = progress[-1:]
         if not any(word in step for word in ASKS_FOR_ROOTS):  # some servers ask for them whenever they like
             answer["asked"] = [each for each in answer["asked"] if each["method"] != "roots/list"]
